@@ -29,12 +29,12 @@ void dr_known_add(const struct dr_known *k)
 	pthread_mutex_unlock(&mutex);
 }
 
-bool dr_known_may_send(struct dr_known_limit *l, bool padded)
+bool dr_known_may_send(struct dr_known_limit *l, size_t amount, bool padded)
 {
 	if (!l->on)
 		return true;
 	pthread_mutex_lock(&mutex);
 	l->on = !is_known(&l->peer);
 	pthread_mutex_unlock(&mutex);
-	return !l->on || (!padded && l->answered < l->heard);
+	return !l->on || (!padded && l->answered + amount <= l->heard);
 }

@@ -337,9 +337,9 @@ void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 
 	dr_dassert(len <= DR_DGRAM_MAX);
 	if (r->closed || !r->has_peer || (!r->udp_connected && udp_connect(r)) ||
-		!dr_known_may_send(&r->limit, false))
+		!dr_known_may_send(&r->limit, len, false))
 		return;
-	r->limit.answered++;
+	r->limit.answered += len;
 	send_dgram(r, &(struct iovec){ (void *)data, len }, 1);
 }
 
@@ -350,7 +350,7 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	struct iovec iov[2] = { { (void *)data, len }, { zeros, size - len } };
 
 	dr_assert(size > len && size <= UINT16_MAX);
-	if (!r->closed && r->udp_connected && dr_known_may_send(&r->limit, true))
+	if (!r->closed && r->udp_connected && dr_known_may_send(&r->limit, size, true))
 		send_dgram(r, iov, 2);
 }
 
@@ -392,7 +392,7 @@ static void read_dgrams(struct tcp_rail *r)
 			return;
 		if (n <= 0)
 			continue; /* an ICMP error, or nothing of ours */
-		r->limit.heard++;
+		r->limit.heard += (size_t)n;
 		struct dr_event ev = { .kind = DR_EV_DGRAM,
 			.rail = &r->base,
 			.data = buf,

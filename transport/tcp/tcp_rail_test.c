@@ -418,7 +418,7 @@ static int sent_to(struct kit *k, int to, int dgrams)
 	return k->rail_sink[to].count[DR_EV_DGRAM] - before;
 }
 
-/* End 1 distrusts its peer: it answers datagrams, one for each, until the peer has connected with the right token. */
+/* End 1 distrusts its peer: it sends no more bytes than came, until the peer has connected with the right token. */
 static void without_key_datagrams_wait_for_a_connection(void **state)
 {
 	struct kit *k = *state;
@@ -429,6 +429,11 @@ static void without_key_datagrams_wait_for_a_connection(void **state)
 	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
 	assert_int_equal(sent_to(k, 1, 3), 3);
 	assert_int_equal(sent_to(k, 0, 10), 3);
+	/* Forged ones of a byte. */
+	for (unsigned i = 0; i < 7; i++)
+		dr_tcp_ops.rail_dgram(k->rail[0], "x", 1);
+	kit_rail_progress(k, 1, dr_now_ns());
+	assert_int_equal(sent_to(k, 0, 10), 1);
 	dr_tcp_ops.rail_padded(k->rail[1], "beat", 4, 1400);
 	assert_int_equal(sent_to(k, 0, 10), 0);
 
@@ -453,13 +458,13 @@ static void a_connection_shows_the_address_to_all_rails(void **state)
 	kit_up(k);
 	other = *r;
 	other.limit.on = true;
-	assert_true(dr_known_may_send(&other.limit, true));
+	assert_true(dr_known_may_send(&other.limit, 1, true));
 	other.limit.on = true;
 	other.limit.peer.token[0] ^= 1;
-	assert_false(dr_known_may_send(&other.limit, true));
+	assert_false(dr_known_may_send(&other.limit, 1, true));
 	other.limit.peer.token[0] ^= 1;
 	other.limit.peer.at[3] ^= 1;
-	assert_false(dr_known_may_send(&other.limit, true));
+	assert_false(dr_known_may_send(&other.limit, 1, true));
 }
 
 static void a_strangers_datagram_is_not_seen(void **state)

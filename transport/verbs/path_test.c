@@ -728,23 +728,23 @@ static void without_key_datagrams_wait_for_an_acknowledgement(void **state)
 	assert_int_equal(sent_by(b, R, 10), 0);
 
 	connect_both(b);
-	until(b, dr_known_may_send(&r->limit, true));
+	until(b, dr_known_may_send(&r->limit, 1, true));
 	assert_false(r->limit.on);
 	assert_int_equal(sent_by(b, R, 10), 10);
 
 	/* Another end of this session knows; not for another host, not for another session, not after it moved. */
 	other = *r;
 	other.limit.on = true;
-	assert_true(dr_known_may_send(&other.limit, true));
+	assert_true(dr_known_may_send(&other.limit, 1, true));
 	other.limit.on = true;
 	other.limit.peer.at[17] ^= 1;
-	assert_false(dr_known_may_send(&other.limit, true));
+	assert_false(dr_known_may_send(&other.limit, 1, true));
 	other.limit.peer.at[17] ^= 1;
 	other.limit.peer.at[0] ^= 1;
-	assert_false(dr_known_may_send(&other.limit, true));
+	assert_false(dr_known_may_send(&other.limit, 1, true));
 	other.limit.peer.at[0] ^= 1;
 	other.limit.peer.token[0] ^= 1;
-	assert_false(dr_known_may_send(&other.limit, true));
+	assert_false(dr_known_may_send(&other.limit, 1, true));
 	dr_verbs_ah_renew(r);
 	assert_true(r->limit.on);
 }

@@ -262,7 +262,7 @@ static void send_padded(struct vb_rail *r, const void *head, size_t head_len, co
 	struct ibv_send_wr *bad;
 
 	if (head_len + len > VB_UD_BUF || padding > VB_UD_PAD || !may_send(r) ||
-		!dr_known_may_send(&r->limit, padding > 0))
+		!dr_known_may_send(&r->limit, 1, padding > 0))
 		return;
 	unsigned slot = VB_UD_RECVS + (unsigned)(u->posted % VB_UD_SENDS);
 	memcpy(u->slab + slot * VB_UD_BUF, head, head_len);
