@@ -156,14 +156,19 @@ static void start_next(struct dr_sweep_agent *a)
 		.ended = run_ended,
 		.arg = a };
 	struct dr_err e;
+	int rc = 0;
 
 	a->now = a->next;
 	a->has_next = false;
 	o.client = a->now.client;
-	o.host = a->now.host;
 	o.port = a->now.client ? a->now.port : a->ports.first;
 	o.until_ns = a->now.until_ns;
-	if (dr_sweep_child_start(&a->child, &o, &e)) {
+	/* It becomes a word of a command line. */
+	if (dr_addr_parse(a->now.host, &o.host))
+		rc = dr_err_set(&e, -EINVAL,
+			"the coordinator orders a run with \"%.60s\", which is not an address: see to rank 0",
+			a->now.host);
+	if (rc || dr_sweep_child_start(&a->child, &o, &e)) {
 		dr_warn("sweep", "%s", e.text);
 		report(a, dr_sweep_figures(NULL, 2, e.text));
 	}

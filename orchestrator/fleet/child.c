@@ -68,7 +68,7 @@ static void place_fd(int fd, int as)
 
 static void be_child(const struct dr_sweep_child *c, pid_t parent)
 {
-	char port[8], config[32], doc[32];
+	char port[8], config[32], doc[32], host[DR_ADDR_TEXT];
 	const char *argv[12];
 	sigset_t none;
 	/* Above those that are placed, so that none is overwritten. */
@@ -88,19 +88,21 @@ static void be_child(const struct dr_sweep_child *c, pid_t parent)
 	place_fd(null, STDOUT_FILENO);
 	place_fd(config_fd, CONFIG_FD);
 	place_fd(doc_fd, DOC_FD);
+	dr_addr_format(&c->o.host, host, sizeof(host));
 	snprintf(port, sizeof(port), "%u", c->o.port);
 	snprintf(config, sizeof(config), "/dev/fd/%d", CONFIG_FD);
 	snprintf(doc, sizeof(doc), "--json=/dev/fd/%d", DOC_FD);
 	argv[n++] = "dualrail";
 	argv[n++] = c->o.client ? "client" : "server";
-	argv[n++] = c->o.client ? c->o.host : "--one-off";
 	argv[n++] = "--port";
 	argv[n++] = port;
 	argv[n++] = "--config";
 	argv[n++] = config;
-	if (c->o.client)
-		argv[n++] = doc;
+	argv[n++] = c->o.client ? doc : "--one-off";
 	argv[n++] = "--quiet";
+	argv[n++] = "--";
+	if (c->o.client)
+		argv[n++] = host;
 	argv[n] = NULL;
 	execve("/proc/self/exe", (char *const *)argv, environment());
 	_exit(127);

@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 #include "base/poller.h"
+#include "bootstrap/net.h"
 
 #include <jansson.h>
 #include <sys/types.h>
@@ -17,7 +18,7 @@ struct dr_sweep_child;
 struct dr_sweep_child_opts {
 	struct dr_poller *poller;
 	bool client;
-	const char *host; /* client: numeric address of the server */
+	struct dr_addr host; /* client: of the server */
 	uint16_t port;
 	const char *config; /* JSON */
 	bool loud;	    /* its standard error is that of this process */

@@ -95,6 +95,14 @@ last() {
 	row $status "$1" "the next client is served within 5 s and its own time" "$keyed" "$unkeyed"
 }
 
+# A coordinator of a sweep whose orders are options.
+orders() {
+	local keyed unkeyed status=PASS
+	keyed=$(python3 "$here/coordinator.py" "$DUALRAIL" keyed) || status=FAIL
+	unkeyed=$(python3 "$here/coordinator.py" "$DUALRAIL" unkeyed) || status=FAIL
+	row $status "$1" "addresses alone start a run, no file is made, changed or read" "$keyed" "$unkeyed"
+}
+
 # against_stranger ATTACK [keyed]: its last line; all of it goes to the standard error when it failed.
 against_stranger() {
 	local rc=0
@@ -237,6 +245,7 @@ attack wrong-time stranger wrong "the connection ends, the server serves on" key
 attack stops-midway stranger stops "the next client is served within 2 s and its own time" keyed
 attack middle stranger middle "keyed: nothing is read" keyed
 attack steady-garbage stranger steady "a hello is answered within 4 s"
+attack sweep-orders orders
 attack fault-request stranger faults "refused, no command runs"
 attack third-host outsider reflect "no datagram leaves to it"
 attack silent-client outsider silent "no datagram leaves"
