@@ -92,11 +92,14 @@ static void repair(void)
 		dr_warn("fault", "%s", e.text);
 }
 
-/* Bad options: what they name for the results is written all the same. */
+/* Bad options: no file that they name is touched, for the word may be meant for something else. */
 static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, struct dr_record *rec)
 {
 	struct dr_output_options oo;
 
+	if (o->json_path && strcmp(o->json_path, "-") != 0)
+		o->json_path = NULL;
+	*(struct dr_output_files *)o->files = (struct dr_output_files){ .path = { NULL } };
 	if (o->log_json)
 		dr_log_set_json(1);
 	dr_complain("%s", e->text);

@@ -52,7 +52,7 @@ static const struct format {
 	const char *option, *help;
 	int (*write)(struct dr_record *rec, FILE *f);
 	bool pass_only; /* not written when the run did not pass */
-	bool refused;	/* written also when the run does not begin (dr_output_refuse) */
+	bool refused;	/* written also when the run does not begin, unless options are wrong */
 } formats[] = {
 	{ "--json", .write = write_json, .refused = true },
 	{ "--csv",
@@ -532,12 +532,13 @@ int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, i
 		.no_tables = true,
 		.out = o->out,
 		.err = o->err };
+	bool files = status != DR_EXIT_USAGE;
 	struct dr_output *out;
 
 	dr_record_error(rec, status, e);
-	if (few.json_path && dr_file_probe("--json", few.json_path, NULL))
+	if (!files || (few.json_path && dr_file_probe("--json", few.json_path, NULL)))
 		few.json_path = NULL;
-	for (size_t i = 1; i < N_FORMATS; i++) {
+	for (size_t i = 1; i < N_FORMATS && files; i++) {
 		const char *path = formats[i].refused ? path_of(o, i) : NULL;
 
 		if (!path || dr_file_probe(formats[i].option, path, NULL))

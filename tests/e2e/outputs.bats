@@ -72,8 +72,6 @@ spans() {
 	run -3 "$DUALRAIL" client 127.0.0.1 --port 1 -g 0 --connect-timeout 50ms --trace none.trace
 	"$BATS_TEST_DIRNAME/../otlp.py" none.trace
 	[ "$(spans none.trace '.status.code == 2 and (.status.message | test("refused"))')" -eq 1 ]
-	run -1 "$DUALRAIL" client 127.0.0.1 --frob --trace options.trace
-	"$BATS_TEST_DIRNAME/../otlp.py" options.trace
 }
 
 # scrape PORT: the page of --metrics-listen, in the network namespace $in if it is set.

@@ -141,6 +141,7 @@ preflight() {
 		run -1 "$DUALRAIL" preflight 127.0.0.1 $bad
 	done
 	refuses 1 "--test failover injects faults" \
-		"$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json=p.json
+		"$DUALRAIL" preflight 127.0.0.1 --test bw,failover
+	"$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json >p.json || [ "$?" -eq 1 ]
 	holds p.json '.exit_code == 1 and .status == "fail" and (.verdict | contains("--test failover"))'
 }

@@ -190,8 +190,37 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	holds r.json '.exit_code == 2 and .status == "error"'
 }
 
+@test "options that are refused make and change no file, whatever is wrong with them" {
+	local out=(--json=f.json --csv f.csv --prom f.prom --trace f.trace)
+	echo '{"json": "f.json", "prom": "f.prom", "trace": "f.trace"}' >files.json
+	echo '{"json": "f.json", "bogus": 1}' >bogus.json
+	refused() {
+		rm -f f.*
+		run "$@"
+		((status == 1 || status == 2))
+		[[ ! $(compgen -G 'f.*') ]]
+		tee f.json f.csv f.prom f.trace f.base <<<kept >/dev/null
+		run "$@"
+		[[ $(cat f.*) == $'kept\nkept\nkept\nkept\nkept' ]]
+	}
+	refused "$DUALRAIL" client "${out[@]}" # HOST is missing
+	refused "$DUALRAIL" client --prom=f.prom
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" --bogus
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" --save-baseline f.base -D x
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" --config no-such-file
+	refused "$DUALRAIL" client 127.0.0.1 --config bogus.json --prom f.prom
+	refused "$DUALRAIL" client 127.0.0.1 --config files.json -N 0
+	refused "$DUALRAIL" client 127.0.0.1 --json=f.json --prom f.json
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" --user no-such-user
+	refused env DUALRAIL_JSON=f.json DUALRAIL_PROM=f.prom "$DUALRAIL" server --bogus
+	refused "$DUALRAIL" preflight 127.0.0.1 "${out[@]}" --test bw,failover
+	refused "$DUALRAIL" demo "${out[@]}" --bogus
+	refused "$DUALRAIL" doctor --json=f.json --bogus
+	refused "$DUALRAIL" sweep --json=f.json --bogus
+}
+
 @test "a bad argument before --json, a dry run, the begin of a stream: a valid document" {
-	run -1 "$DUALRAIL" client 127.0.0.1 --bogus --json=r.json
+	"$DUALRAIL" client 127.0.0.1 --bogus --json >r.json 2>/dev/null || [ "$?" -eq 1 ]
 	whole r.json
 	holds r.json '.exit_code == 1 and (.errors[0].text | contains("--bogus"))'
 	"$DUALRAIL" client 127.0.0.1 -N 0 --json >s.json 2>/dev/null || [ "$?" -eq 1 ]
