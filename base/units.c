@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <ctype.h>
 #include <errno.h>
+#include <stdbool.h>
 #include <float.h>
 #include <inttypes.h>
 #include <locale.h>
@@ -286,6 +287,27 @@ int dr_parse_list(const char *s, unsigned max_value, unsigned *out, size_t cap, 
 			break;
 	}
 	*out_n = n;
+	return 0;
+}
+
+int dr_split_host(const char *text, char *host, size_t len, uint16_t *port, struct dr_err *e)
+{
+	const char *colon = strrchr(text, ':'), *close = strchr(text, ']');
+	bool brackets = text[0] == '[' && close && (close[1] == '\0' || close + 1 == colon);
+	bool has_port = brackets ? close[1] == ':' : colon && strchr(text, ':') == colon;
+	const char *begin = text + brackets, *end = brackets ? close : has_port ? colon : NULL;
+	size_t n = end ? (size_t)(end - begin) : strlen(begin);
+	uint64_t p = *port;
+
+	if (has_port && dr_parse_u64(colon + 1, 1, UINT16_MAX, &p, NULL))
+		return dr_err_set(e, -EINVAL,
+			"\"%.60s\": \"%.20s\" is not a port; use HOST:PORT with 1 to 65535", text,
+			colon + 1);
+	if (!n || n >= len)
+		return dr_err_set(e, -EINVAL, "\"%.60s\" names no host; use HOST[:PORT]", text);
+	memcpy(host, begin, n);
+	host[n] = '\0';
+	*port = (uint16_t)p;
 	return 0;
 }
 

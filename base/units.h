@@ -27,6 +27,10 @@ int dr_parse_double(const char *s, double min, double max, double *out, struct d
  * more than cap of them is -ERANGE. out is undefined on failure. */
 int dr_parse_list(const char *s, unsigned max_value, unsigned *out, size_t cap, size_t *out_n,
 	struct dr_err *e) DR_MUST_CHECK;
+/* HOST, HOST:PORT, [V6] or [V6]:PORT; an IPv6 address without brackets has no port. *port is kept
+ * if there is none. */
+int dr_split_host(const char *text, char *host, size_t len, uint16_t *port, struct dr_err *e)
+	DR_MUST_CHECK;
 
 /* One of "a|b|c" -> its index. */
 int dr_parse_choice(const char *choices, const char *s, int *out, struct dr_err *e) DR_MUST_CHECK;

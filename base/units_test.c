@@ -266,6 +266,43 @@ static void texts(void **state)
 	assert_string_equal(buf, "1500us");
 }
 
+static void hosts_and_ports(void **state)
+{
+	static const struct {
+		const char *text, *host;
+		uint16_t port;
+		int rc;
+	} row[] = {
+		{ "node1", "node1", 7, 0 },
+		{ "node1:80", "node1", 80, 0 },
+		{ "192.0.2.7:65535", "192.0.2.7", 65535, 0 },
+		{ "2001:db8::7", "2001:db8::7", 7, 0 },
+		{ "[2001:db8::7]", "2001:db8::7", 7, 0 },
+		{ "[fe80::1%eth0]:9", "fe80::1%eth0", 9, 0 },
+		{ "", NULL, 7, -EINVAL },
+		{ ":80", NULL, 7, -EINVAL },
+		{ "[]", NULL, 7, -EINVAL },
+		{ "node1:", NULL, 7, -EINVAL },
+		{ "node1:0", NULL, 7, -EINVAL },
+		{ "node1:65536", NULL, 7, -EINVAL },
+		{ "[::1]:x", NULL, 7, -EINVAL },
+		{ "a-name-that-is-too-long", NULL, 7, -EINVAL },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {
+		char host[20];
+		uint16_t port = 7;
+		struct dr_err e;
+
+		assert_int_equal(
+			dr_split_host(row[i].text, host, sizeof(host), &port, &e), row[i].rc);
+		assert_int_equal(port, row[i].port);
+		if (row[i].host)
+			assert_string_equal(host, row[i].host);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -278,6 +315,7 @@ int main(void)
 		cmocka_unit_test(formats),
 		cmocka_unit_test(errors_are_composed),
 		cmocka_unit_test(texts),
+		cmocka_unit_test(hosts_and_ports),
 	};
 
 	return cmocka_run_group_tests_name("units", tests, NULL, NULL);

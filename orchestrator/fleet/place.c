@@ -95,27 +95,6 @@ static int ask_schedulers(
 	return 0;
 }
 
-int dr_place_split(const char *text, char *host, size_t len, uint16_t *port, struct dr_err *e)
-{
-	const char *colon = strrchr(text, ':'), *close = strchr(text, ']');
-	bool brackets = text[0] == '[' && close && (close[1] == '\0' || close + 1 == colon);
-	bool has_port = brackets ? close[1] == ':' : colon && strchr(text, ':') == colon;
-	const char *begin = text + brackets, *end = brackets ? close : has_port ? colon : NULL;
-	size_t n = end ? (size_t)(end - begin) : strlen(begin);
-	uint64_t p = *port;
-
-	if (has_port && dr_parse_u64(colon + 1, 1, UINT16_MAX, &p, NULL))
-		return dr_err_set(e, -EINVAL,
-			"\"%.60s\": \"%.20s\" is not a port; use HOST:PORT with 1 to 65535", text,
-			colon + 1);
-	if (!n || n >= len)
-		return dr_err_set(e, -EINVAL, "\"%.60s\" names no host; use HOST[:PORT]", text);
-	memcpy(host, begin, n);
-	host[n] = '\0';
-	*port = (uint16_t)p;
-	return 0;
-}
-
 int dr_place_first_host(const char *list, char *out, size_t len)
 {
 	size_t n = strcspn(list, ",[");
@@ -159,7 +138,7 @@ static int find_zero(const struct dr_place_inputs *in, struct dr_place *out, str
 
 	out->port = in->port;
 	if (in->coordinator)
-		return dr_place_split(in->coordinator, out->host, sizeof(out->host), &out->port, e);
+		return dr_split_host(in->coordinator, out->host, sizeof(out->host), &out->port, e);
 	if (master) {
 		rc = number(in, "MASTER_PORT", &port, e);
 		snprintf(out->host, sizeof(out->host), "%s", master);
@@ -285,7 +264,7 @@ int dr_place_hostfile(const struct dr_place_inputs *in, const char *text,
 		return dr_err_set(e, -ERANGE, "--rank %lld: it has %u addresses", (long long)rank,
 			out->nodes);
 	out->rank = (uint32_t)rank;
-	return in->coordinator ? dr_place_split(in->coordinator, out->host, sizeof(out->host),
-					 &out->port, e)
-			       : 0;
+	return in->coordinator
+		       ? dr_split_host(in->coordinator, out->host, sizeof(out->host), &out->port, e)
+		       : 0;
 }

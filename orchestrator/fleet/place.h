@@ -54,9 +54,6 @@ int dr_place_hostfile(const struct dr_place_inputs *in, const char *text,
 	bool (*own)(void *arg, const char *name), struct dr_place *out, struct dr_err *e)
 	DR_MUST_CHECK;
 
-/* HOST, HOST:PORT, [V6] or [V6]:PORT; an IPv6 address without brackets has no port. port is kept if there is none. */
-int dr_place_split(const char *text, char *host, size_t len, uint16_t *port, struct dr_err *e)
-	DR_MUST_CHECK;
 /* The first host of "node[03-07,9],other" is node03. -EINVAL. */
 int dr_place_first_host(const char *list, char *out, size_t len) DR_MUST_CHECK;
 

@@ -464,32 +464,24 @@ static int read_config(struct dr_options *o, struct dr_err *e)
 	return rc;
 }
 
-/* HOST, HOST:PORT, [V6] or [V6]:PORT; an IPv6 address without brackets has no port. */
-static int take_host(struct dr_options *o, const char *text, struct dr_err *e)
+/* host_text as HOST[:PORT]. */
+static int take_host(struct dr_options *o, struct dr_err *e)
 {
-	const char *colon = strrchr(text, ':'), *close = strchr(text, ']');
-	bool brackets = text[0] == '[' && close && (close[1] == '\0' || close + 1 == colon);
-	bool port = brackets ? close[1] == ':' : colon && strchr(text, ':') == colon;
-	uint64_t n;
+	size_t size = strlen(o->host_text) + 1;
+	uint16_t port = 0;
+	int rc;
 
-	o->host = text;
-	if (!brackets && !port)
-		return 0;
-	if (port && dr_parse_u64(colon + 1, 1, UINT16_MAX, &n, NULL))
-		return dr_err_set(e, -EINVAL,
-			"\"%.60s\": \"%.20s\" is not a port; use HOST:PORT with 1 to 65535", text,
-			colon + 1);
-	if (port && dr_opts_given(o->table, "port") && n != o->port)
-		return dr_err_set(e, -EINVAL,
-			"\"%.60s\" and --port %u name different ports; give one of them", text,
-			(unsigned)o->port);
-	o->host_copy = dr_strdup(brackets ? text + 1 : text);
+	o->host = o->host_copy = dr_calloc(1, size);
 	if (!o->host_copy)
 		return dr_err_set(e, -ENOMEM, "out of memory");
-	*strchr(o->host_copy, brackets ? ']' : ':') = '\0';
-	o->host = o->host_copy;
-	if (port)
-		o->port = n;
+	rc = dr_split_host(o->host_text, o->host_copy, size, &port, e);
+	if (rc || !port)
+		return rc;
+	if (dr_opts_given(o->table, "port") && port != o->port)
+		return dr_err_set(e, -EINVAL,
+			"\"%.60s\" and --port %u name different ports; give one of them",
+			o->host_text, (unsigned)o->port);
+	o->port = port;
 	return 0;
 }
 
@@ -549,7 +541,7 @@ static int positionals(struct dr_options *o, struct dr_err *e)
 				: "HOST is missing: dualrail preflight HOST [options]");
 	if (plugin)
 		o->file = arg[0];
-	return n > 0 && !plugin ? take_host(o, arg[0], e) : 0;
+	return n > 0 && !plugin ? take_host(o, e) : 0;
 }
 
 /* The first error stays. */

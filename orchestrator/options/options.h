@@ -47,7 +47,7 @@ struct dr_options {
 	unsigned command;      /* enum dr_command_bit */
 	const char *host;      /* client, preflight; doctor: may be NULL */
 	const char *host_text; /* as given, also after an error; NULL: not given */
-	char *host_copy;       /* of HOST, if a port was part of it: `host` points into it */
+	char *host_copy;       /* HOST without its port: `host` */
 
 	struct dr_tests test;
 	const char *transport;
