@@ -4,10 +4,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "bootstrap/ports.h"
 #include "orchestrator/demo/lab.h"
 #include "orchestrator/fault/options.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -75,41 +75,16 @@ static void reap(pid_t pid)
 
 /* ---- ports and faults ---- */
 
-static bool port_is_free(unsigned port)
-{
-	struct sockaddr_in sa = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port) };
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	inet_pton(AF_INET, LOOPBACK_CONTROL, &sa.sin_addr);
-	bool is_free = fd >= 0 && bind(fd, (struct sockaddr *)&sa, sizeof(sa)) == 0;
-	if (fd >= 0)
-		close(fd);
-	return is_free;
-}
-
 /* The GPUs are resolved after the fork, so every possible number needs a free port. */
-static bool block_is_free(unsigned base)
-{
-	for (unsigned gpu = 0; gpu < DR_OPTIONS_GPUS_MAX; gpu++)
-		if (!port_is_free(base + gpu))
-			return false;
-	return true;
-}
-
-static int find_ports(struct dr_options *o, struct dr_err *e)
+static int find_ports(struct dr_options *o, struct dr_ports *p, struct dr_err *e)
 {
 	struct dr_rng rng;
+	int rc;
 
 	dr_rng_seed(&rng, (uint64_t)dr_now_ns() ^ (uint64_t)getpid());
-	for (int i = 0; i < 100; i++) {
-		unsigned base = 20000 + (unsigned)dr_rng_below(&rng, 30000);
-
-		if (block_is_free(base)) {
-			o->port = base;
-			return 0;
-		}
-	}
-	return dr_err_set(e, -EADDRINUSE, "no free ports on %s", LOOPBACK_CONTROL);
+	rc = dr_ports_claim(p, 20000 + (unsigned)dr_rng_below(&rng, 28000), DR_OPTIONS_GPUS_MAX, e);
+	o->port = p->first;
+	return rc;
 }
 
 static int add_faults(struct dr_options *o, bool lab, struct dr_err *e)
@@ -167,6 +142,8 @@ int dr_demo_main(struct dr_options *o, struct dr_record *rec, struct dr_output *
 {
 	struct dr_err e = { 0 }, why = { 0 };
 	bool lab = dr_lab_supported(&why) == 0;
+	struct dr_ports ports;
+	int rc;
 
 	if (add_faults(o, lab, &e))
 		return fail(rec, out, &e);
@@ -178,8 +155,10 @@ int dr_demo_main(struct dr_options *o, struct dr_record *rec, struct dr_output *
 		"demo over loopback (%s)\nnot shown: link failures and packet loss; connections are "
 		"closed instead\n",
 		why.text);
-	if (find_ports(o, &e))
+	if (find_ports(o, &ports, &e))
 		return fail(rec, out, &e);
 	o->host = o->control = LOOPBACK_CONTROL;
-	return run_ends(o, NULL, rec, out);
+	rc = run_ends(o, NULL, rec, out);
+	dr_ports_release(&ports);
+	return rc;
 }

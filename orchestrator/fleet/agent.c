@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "orchestrator/fleet/child.h"
 #include "orchestrator/fleet/results.h"
 #include "topology/netdev.h"
 
@@ -139,7 +138,6 @@ static void run_ended(void *arg, int status, const json_t *doc, const char *text
 {
 	struct dr_sweep_agent *a = arg;
 
-	a->child = NULL;
 	dr_info("sweep", "pair %lld, %s: exit status %d", (long long)a->now.id,
 		a->now.client ? "client" : "server", status);
 	if (!a->now.stopped)
@@ -150,25 +148,22 @@ static void run_ended(void *arg, int status, const json_t *doc, const char *text
 
 static void start_next(struct dr_sweep_agent *a)
 {
-	struct dr_sweep_child_opts o = { .poller = a->poller,
-		.config = a->config[a->next.way],
-		.loud = a->opt->verbose > 0,
-		.ended = run_ended,
-		.arg = a };
+	struct dr_sweep_order o = { .client = a->next.client,
+		.config = (unsigned)a->next.way,
+		.port = a->next.client ? a->next.port : a->ports.first };
 	struct dr_err e;
-	int rc = 0;
+	int rc;
 
 	a->now = a->next;
 	a->has_next = false;
-	o.client = a->now.client;
-	o.port = a->now.client ? a->now.port : a->ports.first;
-	o.until_ns = a->now.until_ns;
 	/* It becomes a word of a command line. */
 	if (dr_addr_parse(a->now.host, &o.host))
 		rc = dr_err_set(&e, -EINVAL,
 			"the coordinator orders a run with \"%.60s\", which is not an address: see to rank 0",
 			a->now.host);
-	if (rc || dr_sweep_child_start(&a->child, &o, &e)) {
+	else
+		rc = dr_sweep_child_start(&a->child, &o, a->now.until_ns, &e);
+	if (rc) {
 		dr_warn("sweep", "%s", e.text);
 		report(a, dr_sweep_figures(NULL, 2, e.text));
 	}
@@ -182,7 +177,7 @@ static void order_run(struct dr_sweep_agent *a, const json_t *msg, int64_t now_n
 	json_int_t way = json_integer_value(json_object_get(msg, "way")); /* none: 0 */
 
 	if (!host || port < 1 || port > UINT16_MAX || ms < 1 || ms > 86400000 || way < 0 ||
-		way >= (json_int_t)DR_ARRAY_LEN(a->config))
+		way >= DR_SWEEP_CONFIGS)
 		return;
 	a->next.id = json_integer_value(json_object_get(msg, "id"));
 	a->next.attempt = json_integer_value(json_object_get(msg, "attempt"));
@@ -193,9 +188,9 @@ static void order_run(struct dr_sweep_agent *a, const json_t *msg, int64_t now_n
 	a->next.until_ns = now_ns + ms * DR_NS_PER_MS;
 	snprintf(a->next.host, sizeof(a->next.host), "%s", host);
 	a->has_next = true;
-	if (a->child) {
+	if (a->child.runs) {
 		a->now.stopped = true;
-		dr_sweep_child_stop(a->child, now_ns);
+		dr_sweep_child_stop(&a->child, now_ns);
 	} else {
 		start_next(a);
 	}
@@ -207,9 +202,9 @@ static void order_stop(struct dr_sweep_agent *a, const json_t *msg, int64_t now_
 
 	if (a->has_next && a->next.id == id)
 		a->has_next = false;
-	if (a->child && a->now.id == id) {
+	if (a->child.runs && a->now.id == id) {
 		a->now.stopped = true;
-		dr_sweep_child_stop(a->child, now_ns);
+		dr_sweep_child_stop(&a->child, now_ns);
 	}
 }
 
@@ -221,17 +216,6 @@ void dr_sweep_agent_order(struct dr_sweep_agent *a, const json_t *msg, int64_t n
 		order_run(a, msg, now_ns);
 	else if (strcmp(op, "stop") == 0)
 		order_stop(a, msg, now_ns);
-}
-
-void dr_sweep_agent_tick(struct dr_sweep_agent *a, int64_t now_ns)
-{
-	if (a->child)
-		dr_sweep_child_tick(a->child, now_ns);
-}
-
-int64_t dr_sweep_agent_deadline(const struct dr_sweep_agent *a)
-{
-	return a->child ? dr_sweep_child_deadline(a->child) : DR_NEVER;
 }
 
 json_t *dr_sweep_agent_offer(struct dr_sweep_agent *a, uint32_t rank, uint32_t nodes)
@@ -246,29 +230,37 @@ json_t *dr_sweep_agent_offer(struct dr_sweep_agent *a, uint32_t rank, uint32_t n
 
 int dr_sweep_agent_init(struct dr_sweep_agent *a, struct dr_err *e)
 {
-	const struct dr_options *o = a->opt;
-	unsigned span = o->gpus.n ? dr_options_gpu_top(o) + 1 : SPAN_DEFAULT;
-
 	a->ports.lock_fd = -1;
+	a->child.loud = a->opt->verbose > 0;
+	a->child.ended = run_ended;
+	a->child.arg = a;
 	a->first_nics = nics_json();
-	for (size_t i = 0; i < DR_ARRAY_LEN(a->config); i++) {
-		a->config[i] = run_config(o, (int)i);
-		if (!a->config[i])
+	for (size_t i = 0; i < DR_ARRAY_LEN(a->child.config); i++) {
+		a->child.config[i] = run_config(a->opt, (int)i);
+		if (!a->child.config[i])
 			return dr_err_set(e, -ENOMEM, "out of memory");
 	}
 	if (!a->first_nics)
 		return dr_err_set(e, -ENOMEM, "out of memory");
-	return dr_sweep_ports_claim(&a->ports, (unsigned)o->port + 1, span, e);
+	return dr_sweep_child_init(&a->child, e);
+}
+
+int dr_sweep_agent_claim(struct dr_sweep_agent *a, struct dr_poller *p, struct dr_err *e)
+{
+	const struct dr_options *o = a->opt;
+	unsigned span = o->gpus.n ? dr_options_gpu_top(o) + 1 : SPAN_DEFAULT;
+
+	a->child.poller = p;
+	return dr_ports_claim(&a->ports, (unsigned)o->port + 1, span, e);
 }
 
 void dr_sweep_agent_fini(struct dr_sweep_agent *a)
 {
-	dr_sweep_child_destroy(a->child);
-	a->child = NULL;
-	dr_sweep_ports_release(&a->ports);
-	for (size_t i = 0; i < DR_ARRAY_LEN(a->config); i++) {
-		free(a->config[i]); /* lint-ok: of jansson */
-		a->config[i] = NULL;
+	dr_sweep_child_fini(&a->child);
+	dr_ports_release(&a->ports);
+	for (size_t i = 0; i < DR_ARRAY_LEN(a->child.config); i++) {
+		free(a->child.config[i]); /* lint-ok: of jansson */
+		a->child.config[i] = NULL;
 	}
 	json_decref(a->first_nics);
 	a->first_nics = NULL;

@@ -32,9 +32,9 @@
 struct sweep {
 	struct dr_options *o;
 	const char *run_id;
+	char *hosts; /* text of --hostfile */
 	struct dr_place place;
 	struct dr_loop loop;
-	bool keyed;
 	struct dr_boot_key key;
 	struct dr_sweep_agent agent;
 	struct dr_hub *hub; /* rank 0 */
@@ -101,12 +101,21 @@ static bool is_own(void *arg, const char *name)
 	return false;
 }
 
+static int read_hosts(const char *path, char **out, struct dr_err *e)
+{
+	enum { BYTES_MAX = 8 << 20 };
+	size_t len = 0;
+	int rc = dr_file_text(path, BYTES_MAX, out, &len, e);
+
+	if (rc == 0 && strlen(*out) != len)
+		rc = dr_err_set(e, -EINVAL, "it has a 0 byte; give a text file, one node a line");
+	return rc ? dr_err_prefix(e, "--hostfile %.80s", path) : 0;
+}
+
 static int find_place(struct sweep *s, struct dr_err *e)
 {
 	const struct dr_options *o = s->o;
-	enum { BYTES_MAX = 8 << 20 };
-	char host[256], *text = NULL;
-	size_t len = 0;
+	char host[256];
 	struct dr_place_inputs in = {
 		.rank = dr_opts_given(o->table, "rank") ? (int64_t)o->rank : -1,
 		.nodes = dr_opts_given(o->table, "nodes") ? (int64_t)o->nodes : -1,
@@ -121,11 +130,7 @@ static int find_place(struct sweep *s, struct dr_err *e)
 		host_name(host, sizeof(host));
 		return dr_place_find(&in, &s->place, e);
 	}
-	rc = dr_file_text(o->hostfile, BYTES_MAX, &text, &len, e);
-	if (rc == 0 && strlen(text) != len)
-		rc = dr_err_set(e, -EINVAL, "it has a 0 byte; give a text file, one node a line");
-	rc = rc ? rc : dr_place_hostfile(&in, text, is_own, &s->place, e);
-	dr_free(text);
+	rc = dr_place_hostfile(&in, s->hosts, is_own, &s->place, e);
 	return rc ? dr_err_prefix(e, "--hostfile %.80s", o->hostfile) : 0;
 }
 
@@ -261,7 +266,7 @@ static int start_hub(struct sweep *s, struct dr_err *e)
 			.alone = o->bidir && o->reviews > 0 },
 		.port = s->place.port,
 		.control = o->control,
-		.key = s->keyed ? &s->key : NULL,
+		.key = s->o->key_file ? &s->key : NULL,
 		.allow = o->allow.n ? &o->allow : NULL,
 		.local = order_local,
 		.look = look,
@@ -270,7 +275,7 @@ static int start_hub(struct sweep *s, struct dr_err *e)
 
 	if (rc == 0 && o->resume)
 		rc = dr_sweep_resume(s->hub, patterns[o->pattern]->name, o->resume, e);
-	if (rc == 0 && !s->keyed)
+	if (rc == 0 && !o->key_file)
 		dr_say("sweep", "no --key-file: every host that reaches port %u may join",
 			s->hub->port);
 	return rc;
@@ -291,7 +296,7 @@ static void run_hub(struct sweep *s)
 		if (s->loop.signo && !s->hub->over)
 			dr_hub_stop(s->hub, now_ns);
 		dr_hub_tick(s->hub, now_ns);
-		dr_sweep_agent_tick(&s->agent, now_ns);
+		dr_sweep_child_tick(&s->agent.child, now_ns);
 		if (s->hub->over && !told) {
 			conclude(s);
 			told = true;
@@ -303,7 +308,7 @@ static void run_hub(struct sweep *s)
 			write_partial(s, now_ns);
 			say_progress(s, now_ns);
 		}
-		due_ns = DR_MIN(dr_hub_deadline(s->hub), dr_sweep_agent_deadline(&s->agent));
+		due_ns = DR_MIN(dr_hub_deadline(s->hub), s->agent.child.until_ns);
 		due_ns = DR_MIN(due_ns, told ? until_ns : s->partial_ns);
 		if (!told && !s->o->quiet)
 			due_ns = DR_MIN(due_ns, dr_sweep_progress_deadline(&s->progress));
@@ -340,7 +345,7 @@ static int start_member(struct sweep *s, struct dr_err *e)
 		.host = s->place.host,
 		.port = s->place.port,
 		.control = s->o->control,
-		.key = s->keyed ? &s->key : NULL,
+		.key = s->o->key_file ? &s->key : NULL,
 		.offer = s->offer,
 		.until_ns = dr_now_ns() + s->o->join_timeout_ns,
 		.message = message,
@@ -355,10 +360,10 @@ static void run_member(struct sweep *s)
 		int64_t now_ns = dr_now_ns(), due_ns;
 
 		dr_member_tick(&s->member, now_ns);
-		dr_sweep_agent_tick(&s->agent, now_ns);
+		dr_sweep_child_tick(&s->agent.child, now_ns);
 		if (s->member.failed || (s->ended && dr_member_is_closed(&s->member)))
 			break;
-		due_ns = DR_MIN(dr_member_deadline(&s->member), dr_sweep_agent_deadline(&s->agent));
+		due_ns = DR_MIN(dr_member_deadline(&s->member), s->agent.child.until_ns);
 		dr_loop_turn(&s->loop, due_ns);
 	}
 	s->status = s->ended ? DR_EXIT_PASS : s->loop.signo ? 128 + s->loop.signo : DR_EXIT_PEER;
@@ -371,25 +376,31 @@ static void run_member(struct sweep *s)
 
 static int start(struct sweep *s, struct dr_err *e)
 {
-	const char *path = s->o->json_path;
+	struct dr_rights r = { .opt = s->o };
+	/* With the rights of who started it: what starts runs, and what only they can open. */
+	int rc = dr_sweep_agent_init(&s->agent, e);
 	bool first;
-	int rc = find_place(s, e);
 
-	first = s->place.rank == 0;
-	if (rc == 0 && s->o->key_file) {
+	if (rc == 0 && s->o->hostfile)
+		rc = read_hosts(s->o->hostfile, &s->hosts, e);
+	if (rc == 0 && s->o->key_file)
 		rc = dr_boot_key_read(s->o->key_file, &s->key, e);
-		s->keyed = rc == 0;
-	}
-	if (rc == 0 && first && path && strcmp(path, "-") != 0)
-		rc = dr_file_probe("--json", path, e);
+	if (rc)
+		return rc;
+	/* Names are resolved and bytes of others are read without rights. */
+	dr_rights_restrict(&r);
+	rc = find_place(s, e);
+	first = s->place.rank == 0;
 	rc = rc ? rc : dr_loop_init(&s->loop, e);
 	/* The coordinator's port comes first: those of pairs are behind it. */
 	rc = rc == 0 && first ? start_hub(s, e) : rc;
-	s->agent.poller = s->loop.poller;
-	s->agent.opt = s->o;
 	s->agent.report = first ? report_local : report;
-	s->agent.arg = s;
-	rc = rc ? rc : dr_sweep_agent_init(&s->agent, e);
+	rc = rc ? rc : dr_sweep_agent_claim(&s->agent, s->loop.poller, e);
+	if (!first) {
+		s->o->json_path = NULL; /* it writes no document */
+		r.kept = 0;
+	}
+	rc = rc ? rc : dr_rights_become(&r, e);
 	if (rc)
 		return rc;
 	s->offer = dr_sweep_agent_offer(&s->agent, s->place.rank, s->place.nodes);
@@ -404,6 +415,7 @@ static void finish(struct sweep *s)
 	dr_sweep_agent_fini(&s->agent);
 	dr_hub_destroy(s->hub);
 	json_decref(s->offer);
+	dr_free(s->hosts);
 	dr_loop_fini(&s->loop);
 }
 
@@ -412,7 +424,7 @@ int dr_sweep_main(struct dr_options *o, const char *run_id)
 	struct sweep s = { .o = o,
 		.run_id = run_id,
 		.loop.sig.fd = -1,
-		.agent.ports.lock_fd = -1,
+		.agent = { .opt = o, .arg = &s },
 		.begin_ns = dr_now_ns(),
 		.begin_wall_ns = dr_wall_ns() };
 	struct dr_err e = { 0 };

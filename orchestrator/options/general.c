@@ -123,10 +123,10 @@ static const struct dr_opt connection[] = {
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_session_ns),
 	  .help = "End a client's session after this time, so that others are served; 0: no limit." },
 	{ .name = "user", .kind = DR_OPT_STRING, .arg = "NAME",
-	  .commands = ALL & ~SWEEP, .offset = AT(user),
+	  .commands = ALL, .offset = AT(user),
 	  .help = "Become this user, a name or a number, before the first byte of the peer is read; needs root. Files of "
 		  "results are written as that user. Faults work all the same: a process of their own keeps the right to "
-		  "them. Default: the user who starts it." },
+		  "them. The runs of a sweep become that user, too. Default: the user who starts it." },
 	{ .name = "connect-timeout", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "30s",
 	  .unit = "seconds", .min = 1e6, .max = 1e14,
 	  .commands = RUN | DOCTOR, .offset = AT(connect_timeout_ns),

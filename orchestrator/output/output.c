@@ -541,11 +541,8 @@ int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, i
 	for (size_t i = 1; i < N_FORMATS && files; i++) {
 		const char *path = formats[i].refused ? path_of(o, i) : NULL;
 
-		if (!path || dr_file_probe(formats[i].option, path, NULL))
-			continue;
-		few.files.path[i] = path;
-		if (check_names(&few, NULL))
-			few.files.path[i] = NULL;
+		if (path && dr_file_probe(formats[i].option, path, NULL) == 0)
+			few.files.path[i] = path;
 	}
 	if (dr_output_open(&few, &out, NULL)) {
 		dr_record_verdict(rec, NULL);

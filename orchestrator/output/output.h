@@ -51,8 +51,9 @@ int dr_output_probe(const struct dr_output *o, struct dr_err *e) DR_MUST_CHECK;
 /* --metrics-listen answers from now on, in a thread of its own. Once, after the process has given up its rights: it reads
  * bytes of strangers. -ENOMEM. */
 int dr_output_serve(struct dr_output *o, struct dr_err *e) DR_MUST_CHECK;
-/* After an error before the run, in the options or of dr_output_open: writes what --json, --json-stream, --prom and --trace want
- * and what can be written, and no table; no file if the status is DR_EXIT_USAGE. Returns the exit status. */
+/* After an error before the run, in the options or of dr_output_open: writes what --json,
+ * --json-stream, --prom and --trace want and what can be written, and no table; no file if the
+ * status is DR_EXIT_USAGE. Returns the exit status. */
 int dr_output_refuse(const struct dr_output_options *o, struct dr_record *rec, int status,
 	const struct dr_err *e);
 /* The baseline that was read, for struct dr_thresholds; NULL: none. */

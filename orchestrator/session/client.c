@@ -510,7 +510,7 @@ static void run(struct dr_client *c)
 		if (rc == -ENXIO)
 			dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e.text);
 		/* The name was resolved and the key read; the server has said nothing yet. */
-		if (rc == 0 && (rc = dr_session_become(s, &e)) != 0)
+		if (rc == 0 && (rc = dr_rights_become(&s->rights, &e)) != 0)
 			dr_boot_client_drop(c->boot);
 	}
 	if (rc)

@@ -10,16 +10,18 @@
 #include <errno.h>
 #include <linux/capability.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
 /*
- * What a run's process may still do once it reads bytes of the peer. Two steps:
- *  1. dr_session_restrict: after the guard was started and this machine was looked at, before a name is resolved. All
- *     capabilities go but those that the options need; no_new_privs and the filter of system calls come.
- *  2. dr_session_become: after the control sockets are bound and the key was read: --user. Then the thread of
- *     --metrics-listen starts.
+ * What a process may still do once it reads bytes of the peer. Two steps:
+ *  1. dr_rights_restrict: after the guard, or a sweep's starter of runs, was forked, before a name
+ *     is resolved. All capabilities go but those that the options need; no_new_privs and the filter
+ *     of system calls come.
+ *  2. dr_rights_become: after the control sockets are bound and the key was read: --user. Then the
+ *     thread of --metrics-listen starts.
  * What is kept is told, with its reason; so is what the kernel refuses. Neither ends the run.
  * docs/PRIVILEGES.md has the table.
  */
@@ -89,15 +91,26 @@ static bool readable(const char *path)
 	return fd != -EACCES;
 }
 
-/* Can the key be read and the files be written without the right to pass over permissions? */
-static bool files_need_override(const struct dr_session *s, char *why, size_t len)
+/* Can the files of results be written? */
+static int probe(const struct dr_rights *r, struct dr_err *e)
+{
+	const char *path = r->opt->json_path;
+
+	if (r->out)
+		return dr_output_probe(r->out, e);
+	return path && strcmp(path, "-") != 0 ? dr_file_probe("--json", path, e) : 0;
+}
+
+/* Can the key be read, unless a sweep has done so, and the files be written without the right to
+ * pass over permissions? */
+static bool files_need_override(const struct dr_rights *r, char *why, size_t len)
 {
 	const uint64_t override = DR_CAP(CAP_DAC_OVERRIDE) | DR_CAP(CAP_DAC_READ_SEARCH);
 	struct dr_err e = { 0 };
 
 	dr_privileges_suspend(override, true);
-	bool key = s->opt->key_file && !readable(s->opt->key_file);
-	bool out = dr_output_probe(s->out, &e) != 0;
+	bool key = r->out && r->opt->key_file && !readable(r->opt->key_file);
+	bool out = probe(r, &e) != 0;
 	dr_privileges_suspend(override, false);
 	snprintf(why, len, "%s; --user NAME avoids it",
 		key ? "only so can --key-file be read"
@@ -105,33 +118,26 @@ static bool files_need_override(const struct dr_session *s, char *why, size_t le
 	return key || out;
 }
 
-/* With --user, until dr_session_become; the key is read before, the files are written after. */
-static void keep_what_is_needed(const struct dr_session *s, struct keeping *k)
+/* With --user, until dr_rights_become; the key is read before, the files are written after. */
+static void keep_what_is_needed(const struct dr_rights *r, struct keeping *k)
 {
-	const struct dr_options *o = s->opt;
+	const struct dr_options *o = r->opt;
+	bool rails = r->out; /* a sweep has none itself */
 	char why[128];
 
-	if (may_bypass(o) && locks_are_limited())
+	if (rails && may_bypass(o) && locks_are_limited())
 		keep(k, CAP_IPC_LOCK,
 			"RDMA locks buffers, and locked memory is limited (ulimit -l)");
-	if (old_kernel())
+	if (rails && old_kernel())
 		keep(k, CAP_NET_RAW, "this kernel needs it to bind a socket to a device");
-	if (low_ports(o))
+	if (rails && low_ports(o))
 		keep(k, CAP_NET_BIND_SERVICE,
 			"a port is below net.ipv4.ip_unprivileged_port_start");
-	if (!o->run_as.name[0] && files_need_override(s, why, sizeof(why)))
+	if (!o->run_as.name[0] && files_need_override(r, why, sizeof(why)))
 		keep(k, CAP_DAC_OVERRIDE, why);
 }
 
-static void tell(const char *what)
-{
-	char line[TEXT_MAX];
-
-	dr_privileges_describe(line, sizeof(line));
-	dr_info("privileges", "%s%s", line, what);
-}
-
-void dr_session_restrict(struct dr_session *s)
+void dr_rights_restrict(struct dr_rights *r)
 {
 	/* CAP_KILL: the demo ends its server, which may be the other user before this end is. */
 	uint64_t until = DR_CAP(CAP_SETUID) | DR_CAP(CAP_SETGID) | DR_CAP(CAP_SETPCAP) |
@@ -139,9 +145,13 @@ void dr_session_restrict(struct dr_session *s)
 	struct keeping k = { .why = "" };
 	struct dr_err e;
 
-	keep_what_is_needed(s, &k);
-	s->kept_caps = k.caps;
-	if (dr_privileges_limit(s->opt->run_as.name[0] ? k.caps | until : k.caps, &e))
+	if (!r->opt->run_as.name[0])
+		until = r->out ? 0 : DR_CAP(CAP_SETPCAP);
+	if (!r->out) /* which port a sweep listens on is known later */
+		until |= DR_CAP(CAP_NET_BIND_SERVICE);
+	keep_what_is_needed(r, &k);
+	r->kept = k.caps;
+	if (dr_privileges_limit(k.caps | until, &e))
 		dr_info("privileges", "%s", e.text);
 	if (dr_privileges_filter(&e))
 		dr_info("privileges", "%s", e.text);
@@ -149,20 +159,24 @@ void dr_session_restrict(struct dr_session *s)
 		dr_info("privileges", "keeps %s", k.why);
 }
 
-int dr_session_become(struct dr_session *s, struct dr_err *e)
+int dr_rights_become(const struct dr_rights *r, struct dr_err *e)
 {
-	const struct dr_user *u = &s->opt->run_as;
-	int rc = u->name[0] ? dr_privileges_become(u, s->kept_caps, e) : 0;
+	const struct dr_user *u = &r->opt->run_as;
+	char line[TEXT_MAX];
+	int rc = u->name[0] ? dr_privileges_become(u, r->kept, e)
+		 : r->out   ? 0
+			    : dr_privileges_limit(r->kept, e);
 
 	if (rc == -EBUSY) { /* of a thread that is not ours */
 		dr_info("privileges", "%s", e->text);
 		rc = 0;
 	}
-	if (rc == 0 && u->name[0] && (rc = dr_output_probe(s->out, e)) != 0)
+	if (rc == 0 && (u->name[0] || !r->out) && (rc = probe(r, e)) != 0 && u->name[0])
 		dr_err_prefix(e, "--user %s", u->name);
+	if (rc == 0 && r->out)
+		rc = dr_output_serve(r->out, e);
+	dr_privileges_describe(line, sizeof(line));
 	if (rc == 0)
-		rc = dr_output_serve(s->out, e);
-	if (rc == 0)
-		tell("");
+		dr_info("privileges", "%s", line);
 	return rc;
 }

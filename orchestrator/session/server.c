@@ -741,7 +741,7 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	if (rc == 0)
 		rc = listen_for_clients(&v, &e);
 	if (rc == 0)
-		rc = dr_session_become(&v.s, &e);
+		rc = dr_rights_become(&v.s.rights, &e);
 	if (rc) {
 		dr_output_complain(out, e.text);
 		dr_record_error(rec, DR_EXIT_ENV, &e);

@@ -100,8 +100,9 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 		rc = dr_inject_init(s, e);
 	if (rc == 0)
 		rc = dr_affinity_load(s->opt, &s->topo, e);
+	s->rights = (struct dr_rights){ .opt = s->opt, .out = s->out };
 	if (rc == 0)
-		dr_session_restrict(s);
+		dr_rights_restrict(&s->rights);
 	return rc;
 }
 

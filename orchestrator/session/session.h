@@ -28,6 +28,17 @@ void dr_loop_turn(struct dr_loop *l, int64_t deadline_ns);
 /* "interrupted (SIGINT)", once a signal came. */
 const char *dr_loop_interrupted(const struct dr_loop *l);
 
+/* What a process may still do once it reads bytes of others: rights.c has the two steps. */
+struct dr_rights {
+	const struct dr_options *opt;
+	struct dr_output *out; /* NULL: a sweep, which writes --json alone */
+	uint64_t kept; /* capabilities that are needed to the end, set by dr_rights_restrict */
+};
+void dr_rights_restrict(struct dr_rights *r);
+/* Once, when control is bound and the key was read, before the loop runs. Errors, of --user and the
+ * files of results: the process has to end. */
+int dr_rights_become(const struct dr_rights *r, struct dr_err *e) DR_MUST_CHECK;
+
 /* Runs a client or a server to its end; the exit status. The record and the outputs are written. */
 int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out);
 int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_output *out);

@@ -70,7 +70,7 @@ struct dr_session {
 	struct dr_loop loop;
 	struct dr_injector inj;
 	struct dr_topo *topo; /* this machine; NULL: unknown */
-	uint64_t kept_caps;   /* capabilities that the run needs to its end */
+	struct dr_rights rights;
 	struct dr_control *control;
 
 	/* Of the current peer. */
@@ -90,13 +90,9 @@ struct dr_session {
  * connection may come a little later than those on the data paths. */
 enum { DR_SESSION_WHY_NS = 400 * 1000 * 1000 };
 
-/* Loop, guard and machine; then the process gives up its rights (dr_session_restrict). Before threads of our own;
- * dr_session_close in any case. */
+/* Loop, guard and machine; then the process gives up its rights (dr_rights_restrict). Before
+ * threads of our own; dr_session_close in any case. */
 int dr_session_open(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
-/* rights.c: two steps, see there. restrict is part of dr_session_open. become: once, when control is bound and the key was
- * read, before the loop runs. Errors, of --user and the files of its results: the run has to end. */
-void dr_session_restrict(struct dr_session *s);
-int dr_session_become(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 /* Destroys the local end, undoes what is left of the faults. */
 void dr_session_close(struct dr_session *s);
 /* What a client cannot send ends its run (ops->failed); a server logs it. Without a connection it is no error. */

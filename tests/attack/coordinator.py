@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""coordinator.py DUALRAIL keyed|unkeyed: a coordinator that orders runs of a member of a sweep with hosts that are options, files
-and other words. No file is made, changed or read, and a run with an address starts all the same. Prints one line; exit status
-0 or 1. keyed: the coordinator has the key."""
+"""coordinator.py DUALRAIL keyed|unkeyed: a coordinator that orders runs of a member of a sweep with
+hosts that are options, files and other words. No file is made, changed or read, and a run with an
+address starts all the same. Prints one line; exit status 0 or 1. keyed: the coordinator has the key.
+"""
 import json
 import os
 import shutil
@@ -17,16 +18,17 @@ SECRET = "root:x:0:0"
 
 
 def hosts(d):
-    """Words that are no address, each of which makes, replaces or reads a file below d where it is taken for an option."""
+    """Words that are no address; options among them make, replace or read a file below d."""
     for option in ("json", "csv", "prom", "trace", "save-baseline"):
         yield "--%s=%s/made-%s" % (option, d, option)
         yield "--%s=%s/own" % (option, d)
     yield "--config=%s/secret" % d
     yield "--key-file=%s/secret" % d
-    for dash in ("--", "-h", "--version", "-g0", "--user=nobody", "--transport=nccl:%s/secret" % d):
-        yield dash
-    yield from ("", " ", "localhost", "127.0.0.1:1", "127.0.0.1 --prom=%s/made" % d, "127.1", "0x7f.1", "1", "[::1]", "::1%no-nic",
-                "fe80::1%--prom=x", "$(touch %s/made)" % d, "%s%s%n", "127.0.0.1\n", "\x1b[31m", "1" * 400, "é::")
+    yield "--transport=nccl:%s/secret" % d
+    yield from ("--", "-h", "--version", "-g0", "--user=nobody", "", " ", "localhost", "127.0.0.1:1")
+    yield from ("127.1", "0x7f.1", "1", "[::1]", "::1%no-nic", "fe80::1%--prom=x", "%s%s%n")
+    yield from ("127.0.0.1 --prom=%s/made" % d, "$(touch %s/made)" % d, "127.0.0.1\n", "\x1b[31m")
+    yield from ("1" * 400, "é::")
 
 
 def state(d):
@@ -43,8 +45,10 @@ class Member:
     def __init__(self, dualrail, words, key):
         listener = socket.create_server(("127.0.0.1", 0))
         listener.settimeout(wire.WAIT_S)
-        self.program = wire.Program(dualrail, "sweep", "--rank", "1", "--nodes", "2", "-g", "0", "--connect-timeout", "50ms",
-                                    "--coordinator", "127.0.0.1:%d" % listener.getsockname()[1], "--port", str(wire.ports.hold()), *words)
+        self.program = wire.Program(
+            dualrail, "sweep", "--rank", "1", "--nodes", "2", "-g", "0", "--connect-timeout", "50ms",
+            "--coordinator", "127.0.0.1:%d" % listener.getsockname()[1],
+            "--port", str(wire.ports.hold()), *words)
         self.line = line = wire.Line(listener.accept()[0], True, key)
         listener.close()
         line.greet()
@@ -58,7 +62,8 @@ class Member:
     def run(self, host):
         """Orders a client of this host: its report."""
         self.n += 1
-        self.line.send(MESSAGE, self.n, {"op": "run", "id": self.n, "attempt": 1, "client": True, "host": host, "port": 1, "time_ms": 20000})
+        self.line.send(MESSAGE, self.n, {"op": "run", "id": self.n, "attempt": 1, "client": True,
+                                         "host": host, "port": 1, "time_ms": 20000})
         while True:
             kind, text = self.line.until(MESSAGE)
             if not kind:
@@ -71,25 +76,28 @@ class Member:
 def attack(dualrail, keyed, d):
     words, key = wire.new_key(keyed)
     for name, text in (("own", "mine\n"), ("secret", SECRET + "\n")):
-        with open(os.open(os.path.join(d, name), os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as f:
-            f.write(text)
+        fd = os.open(os.path.join(d, name), os.O_WRONLY | os.O_CREAT, 0o600)
+        os.write(fd, text.encode())
+        os.close(fd)
     before, wrong, n = state(d), [], 0
     member = Member(dualrail, words, key)
     try:
         for n, host in enumerate(hosts(d), 1):
             done = member.run(host)
-            now = state(d)
+            now, text = state(d), done.get("text", "")
             if now != before:
-                wrong.append("%r: %s" % (host[:60], ", ".join(k for k in now if now[k] != before.get(k))))
+                changed = [name for name in now if now[name] != before.get(name)]
+                wrong.append("%r: %s" % (host[:60], ", ".join(changed)))
                 before = now
-            elif SECRET in json.dumps(done) or done.get("exit_code") != 2 or "is not an address" not in done.get("text", ""):
-                wrong.append("%r: started, %s" % (host[:60], done.get("text")))
+            elif done.get("exit_code") != 2 or "is not an address" not in text or SECRET in text:
+                wrong.append("%r: started, %s" % (host[:60], text))
         done = member.run("127.0.0.1")
         if done.get("exit_code") != 3:
             wrong.append("a run with an address: %s" % done)
     finally:
         member.program.end()
-    return "%d orders, %d became words of a command line%s" % (n, len(wrong), "".join("; " + w for w in wrong)), bool(wrong)
+    text = "%d orders, %d became words of a command line" % (n, len(wrong))
+    return "; ".join([text, *wrong]), bool(wrong)
 
 
 def main():

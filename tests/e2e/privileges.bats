@@ -211,3 +211,68 @@ demo_runs() {
 	(($(find /proc/"$server"/task -mindepth 1 -maxdepth 1 | wc -l) >= 2))
 	confined "$server" 0 "$none"
 }
+
+# two_of_three OPTIONS...: coordinator and a member of a sweep, who talk and wait for a third node:
+# $zero and $one.
+two_of_three() {
+	free_port
+	set -- --nodes 3 --coordinator 127.0.0.1:"$port" --port "$port" -g 0 -v "$@"
+	start zero "$DUALRAIL" sweep --rank 0 "$@"
+	zero=$pid
+	start one "$DUALRAIL" sweep --rank 1 "$@"
+	one=$pid
+	wait_for grep -q 'joined the sweep' one.err
+}
+
+# starter PID: of this sweep; it has root's rights and no connection.
+starter() {
+	starter=$(pgrep -P "$1" -x dualrail-runs)
+	[[ $(pgrep -P "$1" | wc -l) == 1 ]]
+	has "$starter" Uid 0
+	has "$starter" Seccomp 0
+	has "$starter" CapEff "$(awk '/CapEff/ { print $2 }' /proc/self/status)"
+	[[ $(readlink /proc/"$starter"/fd/* | grep -c socket:) == 1 ]]
+}
+
+@test "a sweep of root keeps no capability; what starts its runs has no connection" {
+	local end
+	as_root
+	two_of_three
+	# A stranger in the middle of a hello.
+	exec 9<>/dev/tcp/127.0.0.1/"$port"
+	printf DUALRAIL >&9
+	for end in "$zero" "$one"; do
+		confined "$end" 0 "$none"
+		starter "$end"
+	done
+	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' zero.err
+	kill -KILL "$one"
+	# shellcheck disable=SC2154 # set by starter
+	wait_for gone "$starter"
+	exec 9>&-
+}
+
+gone() {
+	[[ ! -e /proc/$1 ]]
+}
+
+@test "sweep: --user, a port below 1024, a directory of another user; pairs are measured" {
+	as_root
+	two_of_three "${SMALL[@]}" -D 300ms --user nobody --json=results/s.json --join-timeout 2s \
+		--rails lo@127.0.0.2,lo@127.0.0.3
+	for end in "$zero" "$one"; do
+		confined "$end" "$nobody" "$none"
+		starter "$end"
+	done
+	ends "$zero" 3
+	ends "$one" 0
+	holds results/s.json '.measured.ok == 1 and .measured.missing == 2'
+	[[ $(stat -c %u results/s.json) == "$nobody" ]]
+	start low unshare -n "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:999 \
+		--port 20000 -g 0 -v --json=results/low.json
+	wait_for grep -q 'privileges: user' low.err
+	grep 'keeps dac_override: the directory of a result file is not root' low.err
+	confined "$pid" 0 0000000000000002
+	run -2 "$DUALRAIL" sweep --rank 0 --nodes 2 --port "$port" --user nobody --json=s.json
+	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
+}

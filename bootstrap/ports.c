@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fleet/ports.h"
+#include "bootstrap/ports.h"
 
 #include <errno.h>
 #include <netinet/in.h>
@@ -17,7 +17,7 @@ static int lock_port(unsigned port)
 {
 	struct sockaddr_un a = { .sun_family = AF_UNIX };
 	int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	int len = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "dualrail-sweep-%u", port);
+	int len = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "dualrail-ports-%u", port);
 
 	if (fd >= 0 &&
 		bind(fd, (struct sockaddr *)&a,
@@ -42,32 +42,27 @@ static bool is_free(unsigned port)
 	return ok;
 }
 
-static bool all_free(unsigned port, unsigned span)
-{
-	for (unsigned i = 0; i < span; i++)
-		if (!is_free(port + i))
-			return false;
-	return true;
-}
-
-int dr_sweep_ports_claim(struct dr_sweep_ports *p, unsigned from, unsigned span, struct dr_err *e)
+int dr_ports_claim(struct dr_ports *p, unsigned from, unsigned span, struct dr_err *e)
 {
 	for (unsigned i = 0, port = from; i < TRIES && port + span <= 65536; i++, port += span) {
 		int fd = lock_port(port);
+		unsigned n = 0;
 
-		if (fd >= 0 && all_free(port, span)) {
-			*p = (struct dr_sweep_ports){ .lock_fd = fd, .first = (uint16_t)port };
+		while (fd >= 0 && n < span && is_free(port + n))
+			n++;
+		if (n == span) {
+			*p = (struct dr_ports){ .lock_fd = fd, .first = (uint16_t)port };
 			return 0;
 		}
 		if (fd >= 0)
 			close(fd);
 	}
-	*p = (struct dr_sweep_ports){ .lock_fd = -1 };
+	*p = (struct dr_ports){ .lock_fd = -1 };
 	return dr_err_set(e, -EADDRINUSE,
 		"no %u free TCP ports in a row from %u on; choose another --port", span, from);
 }
 
-void dr_sweep_ports_release(struct dr_sweep_ports *p)
+void dr_ports_release(struct dr_ports *p)
 {
 	if (p->lock_fd >= 0)
 		close(p->lock_fd);
