@@ -7,6 +7,7 @@
 #include "orchestrator/checks/peer.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/session/offer.h"
+#include "orchestrator/session/session.h"
 
 #include <errno.h>
 #include <string.h>
@@ -277,8 +278,11 @@ static void check_all(struct visit *v, struct dr_options *o)
 	check_machine(v);
 	if (!o->host)
 		dr_check_routes(&v->d, NULL);
-	else if (!v->status)
-		check_other_end(v);
+	if (!o->host || v->status)
+		return;
+	if (o->command == DR_CMDBIT_DOCTOR) /* the run of preflight does so later */
+		dr_rights_restrict(&(struct dr_rights){ .opt = o });
+	check_other_end(v);
 }
 
 static struct visit visit(const struct dr_options *o)

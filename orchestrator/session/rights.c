@@ -109,7 +109,8 @@ static bool files_need_override(const struct dr_rights *r, char *why, size_t len
 	struct dr_err e = { 0 };
 
 	dr_privileges_suspend(override, true);
-	bool key = r->out && r->opt->key_file && !readable(r->opt->key_file);
+	bool key = r->opt->command != DR_CMDBIT_SWEEP && r->opt->key_file &&
+		   !readable(r->opt->key_file);
 	bool out = probe(r, &e) != 0;
 	dr_privileges_suspend(override, false);
 	snprintf(why, len, "%s; --user NAME avoids it",
@@ -122,7 +123,7 @@ static bool files_need_override(const struct dr_rights *r, char *why, size_t len
 static void keep_what_is_needed(const struct dr_rights *r, struct keeping *k)
 {
 	const struct dr_options *o = r->opt;
-	bool rails = r->out; /* a sweep has none itself */
+	bool rails = o->command != DR_CMDBIT_SWEEP; /* a sweep has none itself */
 	char why[128];
 
 	if (rails && may_bypass(o) && locks_are_limited())
@@ -142,12 +143,13 @@ void dr_rights_restrict(struct dr_rights *r)
 	/* CAP_KILL: the demo ends its server, which may be the other user before this end is. */
 	uint64_t until = DR_CAP(CAP_SETUID) | DR_CAP(CAP_SETGID) | DR_CAP(CAP_SETPCAP) |
 			 DR_CAP(CAP_KILL) | DR_CAP(CAP_DAC_READ_SEARCH);
+	bool sweep = r->opt->command == DR_CMDBIT_SWEEP;
 	struct keeping k = { .why = "" };
 	struct dr_err e;
 
 	if (!r->opt->run_as.name[0])
-		until = r->out ? 0 : DR_CAP(CAP_SETPCAP);
-	if (!r->out) /* which port a sweep listens on is known later */
+		until = sweep ? DR_CAP(CAP_SETPCAP) : 0;
+	if (sweep) /* which port it listens on is known later */
 		until |= DR_CAP(CAP_NET_BIND_SERVICE);
 	keep_what_is_needed(r, &k);
 	r->kept = k.caps;

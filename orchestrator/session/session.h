@@ -31,7 +31,7 @@ const char *dr_loop_interrupted(const struct dr_loop *l);
 /* What a process may still do once it reads bytes of others: rights.c has the two steps. */
 struct dr_rights {
 	const struct dr_options *opt;
-	struct dr_output *out; /* NULL: a sweep, which writes --json alone */
+	struct dr_output *out; /* of a run; NULL: --json alone is written */
 	uint64_t kept; /* capabilities that are needed to the end, set by dr_rights_restrict */
 };
 void dr_rights_restrict(struct dr_rights *r);

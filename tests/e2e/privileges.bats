@@ -276,3 +276,18 @@ gone() {
 	run -2 "$DUALRAIL" sweep --rank 0 --nodes 2 --port "$port" --user nobody --json=s.json
 	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
 }
+
+@test "doctor of root keeps no capability while it reads the server's answer" {
+	as_root
+	# It accepts, and never answers.
+	start silent python3 -u -c 'import socket
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1])
+c = s.accept()[0]
+print(c.recv(8))
+c.recv(1 << 20, socket.MSG_WAITALL)'
+	wait_for test -s silent.out
+	start doctor "$DUALRAIL" doctor 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2
+	wait_for grep -q DUALRAIL silent.out
+	confined "$pid" 0 "$none"
+}
