@@ -100,14 +100,6 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 	return &group;
 }
 
-const char **dr_output_file(struct dr_output_files *files, const char *option)
-{
-	for (size_t i = 1; i < N_FORMATS; i++)
-		if (!strcmp(formats[i].option + 2, option))
-			return &files->path[i];
-	return NULL;
-}
-
 static const char *path_of(const struct dr_output_options *o, size_t i)
 {
 	return i ? o->files.path[i] : o->json_path;

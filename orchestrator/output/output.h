@@ -21,8 +21,6 @@ struct dr_output_files {
 /* Their options, for these commands (a baseline: those that judge); the target is a struct
  * dr_output_files. */
 const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging);
-/* The path of option "csv", "prom" or "save-baseline". */
-const char **dr_output_file(struct dr_output_files *files, const char *option);
 
 struct dr_output_options {
 	bool json_stdout;      /* --json: document to stdout, tables to stderr */

@@ -23,6 +23,17 @@
 #include "orchestrator/output/parts.h"
 #include "orchestrator/output/parts_testkit.h"
 
+/* The path of option "csv", "prom" or "save-baseline". */
+static const char **file_of(struct dr_output_files *files, const char *option)
+{
+	const struct dr_opt_group *g = dr_output_group(1, 1);
+
+	for (size_t i = 0; i < g->n; i++)
+		if (!strcmp(g->rows[i].name, option))
+			return (const char **)((char *)files + g->rows[i].offset);
+	return NULL;
+}
+
 /* A folder of its own, and files that stand for stdout and stderr. */
 struct place {
 	char dir[64];
@@ -214,13 +225,13 @@ static void files_are_replaced(void **state)
 	FILE *f;
 
 	o.json_path = in(p, "r.json");
-	*dr_output_file(&o.files, "csv") = in(p, "r.csv");
-	*dr_output_file(&o.files, "prom") = in(p, "r.prom");
+	*file_of(&o.files, "csv") = in(p, "r.csv");
+	*file_of(&o.files, "prom") = in(p, "r.prom");
 	/* The old file's mode stays. */
 	f = fopen(in(p, "r.prom"), "w");
 	fputs("old", f);
 	fclose(f);
-	assert_int_equal(chmod(*dr_output_file(&o.files, "prom"), 0640), 0);
+	assert_int_equal(chmod(*file_of(&o.files, "prom"), 0640), 0);
 	assert_int_equal(finish(&o, rec), 0);
 	assert_int_equal(stat(in(p, "r.prom"), &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0640);
@@ -246,14 +257,13 @@ static void unwritable_paths_are_told_at_once(void **state)
 	o.json_path = p->dir;
 	assert_int_equal(dr_output_open(&o, &out, &e), -EISDIR);
 	o.json_path = NULL;
-	*dr_output_file(&o.files, "prom") =
-		"/proc/version"; /* nobody, not even root, may write that */
+	*file_of(&o.files, "prom") = "/proc/version"; /* nobody, not even root, may write that */
 	assert_true(dr_output_open(&o, &out, &e) < 0);
 	assert_non_null(strstr(e.text, "cannot write --prom=/proc/version: "));
-	*dr_output_file(&o.files, "prom") = NULL;
-	*dr_output_file(&o.files, "csv") = "";
+	*file_of(&o.files, "prom") = NULL;
+	*file_of(&o.files, "csv") = "";
 	assert_int_equal(dr_output_open(&o, &out, &e), -EINVAL);
-	*dr_output_file(&o.files, "csv") = NULL;
+	*file_of(&o.files, "csv") = NULL;
 	o.json_stdout = o.json_stream = true;
 	assert_int_equal(dr_output_open(&o, &out, &e), -EINVAL);
 	/* Looking leaves no file. */
@@ -273,7 +283,7 @@ static void a_refused_run_has_a_document_too(void **state)
 
 	assert_int_equal(dr_record_create(&rec), 0);
 	o.json_stdout = true;
-	*dr_output_file(&o.files, "csv") = "/nowhere/r.csv";
+	*file_of(&o.files, "csv") = "/nowhere/r.csv";
 	assert_int_not_equal(dr_output_open(&o, &out, &e), 0);
 	assert_int_equal(dr_output_refuse(&o, rec, DR_EXIT_ENV, &e), DR_EXIT_ENV);
 	text = slurp(p->out);
@@ -299,7 +309,7 @@ static void a_full_disk_is_an_error(void **state)
 
 	if (access("/dev/full", W_OK))
 		skip();
-	*dr_output_file(&o.files, "csv") = "/dev/full";
+	*file_of(&o.files, "csv") = "/dev/full";
 	o.json_path = in(p, "r.json");
 	assert_int_equal(finish(&o, rec), DR_EXIT_ENV);
 	assert_non_null(strstr(
@@ -313,8 +323,8 @@ static void a_full_disk_is_an_error(void **state)
 
 	/* Written before the one that fails: written again. */
 	rec = sample_record();
-	*dr_output_file(&o.files, "csv") = NULL;
-	*dr_output_file(&o.files, "prom") = "/dev/full";
+	*file_of(&o.files, "csv") = NULL;
+	*file_of(&o.files, "prom") = "/dev/full";
 	assert_int_equal(finish(&o, rec), DR_EXIT_ENV);
 	doc = json_load_file(in(p, "r.json"), 0, NULL);
 	assert_int_equal(json_integer_value(json_object_get(doc, "exit_code")), DR_EXIT_ENV);
@@ -349,7 +359,7 @@ static void baseline_round_trip(void **state)
 	struct dr_err e;
 	FILE *f;
 
-	*dr_output_file(&o.files, "save-baseline") = in(p, "base.json");
+	*file_of(&o.files, "save-baseline") = in(p, "base.json");
 	assert_int_equal(finish(&o, rec), 0);
 	o = options(p);
 	o.baseline_path = in(p, "base.json");
@@ -357,9 +367,9 @@ static void baseline_round_trip(void **state)
 	rec->bandwidth.v[2].gbps /= 2;
 	assert_int_equal(finish(&o, rec), DR_EXIT_THRESHOLD);
 	/* A run that failed does not become the next baseline. */
-	*dr_output_file(&o.files, "save-baseline") = in(p, "bad.json");
+	*file_of(&o.files, "save-baseline") = in(p, "bad.json");
 	assert_int_equal(finish(&o, rec), DR_EXIT_THRESHOLD);
-	assert_int_equal(stat(*dr_output_file(&o.files, "save-baseline"), &st), -1);
+	assert_int_equal(stat(*file_of(&o.files, "save-baseline"), &st), -1);
 	dr_record_destroy(rec);
 
 	o = options(p);
