@@ -59,7 +59,8 @@ int dr_ports_claim(struct dr_ports *p, unsigned from, unsigned span, struct dr_e
 	}
 	*p = (struct dr_ports){ .lock_fd = -1 };
 	return dr_err_set(e, -EADDRINUSE,
-		"no %u free TCP ports in a row from %u on; choose another --port", span, from);
+		"no %u free TCP ports in a row from %u on; end what listens there, or choose another --port",
+		span, from);
 }
 
 void dr_ports_release(struct dr_ports *p)

@@ -46,7 +46,7 @@ static _Noreturn void be_run(const struct dr_sweep_child *c, const struct dr_swe
 		"--", o->client ? host : NULL, NULL };
 	const char *text = c->config[o->config];
 	/* Above those that are placed, so that none is overwritten. */
-	int config_fd = fcntl(memfd_create("dualrail-sweep", 0), F_DUPFD_CLOEXEC, 16);
+	int config_fd = fcntl(memfd_create("dualrail-sweep", MFD_CLOEXEC), F_DUPFD_CLOEXEC, 16);
 	int doc_fd = fcntl(fds[0], F_DUPFD_CLOEXEC, 16);
 
 	prctl(PR_SET_PDEATHSIG, SIGTERM);

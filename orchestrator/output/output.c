@@ -415,6 +415,8 @@ static void write_files(struct dr_output *o, struct dr_record *rec, const struct
 	bool passed = rec->exit_code == DR_EXIT_PASS, done[N_FORMATS] = { false };
 	struct dr_err e = { 0 };
 
+	if (rec->exit_code == DR_EXIT_USAGE) /* nothing that refused options name is touched */
+		return;
 	for (size_t i = 0; i < N_FORMATS; i++) {
 		done[i] = !path_of(&o->o, i) || (formats[i].pass_only && !passed);
 		if (done[i] && path_of(&o->o, i))

@@ -212,6 +212,9 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	refused "$DUALRAIL" client 127.0.0.1 --config files.json -N 0
 	refused "$DUALRAIL" client 127.0.0.1 --json=f.json --prom f.json
 	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" --user no-such-user
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" -g 0 --rails lo,lo
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" -g 0 --map x
+	refused "$DUALRAIL" client 127.0.0.1 "${out[@]}" -g 0,0
 	refused env DUALRAIL_JSON=f.json DUALRAIL_PROM=f.prom "$DUALRAIL" server --bogus
 	refused "$DUALRAIL" preflight 127.0.0.1 "${out[@]}" --test bw,failover
 	refused "$DUALRAIL" demo "${out[@]}" --bogus
