@@ -153,16 +153,17 @@ static void warn_of_variables(const struct dr_options *o)
 }
 
 /* Doctor for preflight: its table with -v, on standard error. */
-static void check_machine(struct dr_options *o, struct dr_preflight_checks *out)
+static void check_machine(
+	struct dr_options *o, struct dr_output *out, struct dr_preflight_checks *found)
 {
 	struct dr_findings f = { 0 };
 
-	out->status = dr_doctor_check(o, &f);
-	out->document = dr_findings_json(&f, o->host, out->status);
-	if (out->status)
-		dr_findings_failure(&f, out->failure, sizeof(out->failure));
+	found->status = dr_doctor_check(o, out, &f);
+	found->document = dr_findings_json(&f, o->host, found->status);
+	if (found->status)
+		dr_findings_failure(&f, found->failure, sizeof(found->failure));
 	if (o->verbose)
-		dr_findings_print(&f, out->status, false, dr_log_tables());
+		dr_findings_print(&f, found->status, false, dr_log_tables());
 	dr_findings_fini(&f);
 }
 

@@ -270,7 +270,7 @@ static int report(const struct visit *v)
 	return dr_json_output(path, dr_findings_json(&v->d.f, v->opt->host, status), status);
 }
 
-static void check_all(struct visit *v, struct dr_options *o)
+static void check_all(struct visit *v, struct dr_options *o, struct dr_output *out)
 {
 	find_gpus(v, o);
 	if (find_route(v) && find_rails(v))
@@ -280,8 +280,7 @@ static void check_all(struct visit *v, struct dr_options *o)
 		dr_check_routes(&v->d, NULL);
 	if (!o->host || v->status)
 		return;
-	if (o->command == DR_CMDBIT_DOCTOR) /* the run of preflight does so later */
-		dr_rights_restrict(&(struct dr_rights){ .opt = o });
+	dr_rights_restrict(&(struct dr_rights){ .opt = o, .out = out });
 	check_other_end(v);
 }
 
@@ -294,12 +293,12 @@ static struct visit visit(const struct dr_options *o)
 			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
 }
 
-int dr_doctor_check(struct dr_options *o, struct dr_findings *out)
+int dr_doctor_check(struct dr_options *o, struct dr_output *out, struct dr_findings *found)
 {
 	struct visit v = visit(o);
 
-	check_all(&v, o);
-	*out = v.d.f;
+	check_all(&v, o, out);
+	*found = v.d.f;
 	return status_of(&v);
 }
 
@@ -320,7 +319,7 @@ int dr_doctor_main(struct dr_options *o)
 	if (o->repair)
 		dr_check_leftovers(&v.d);
 	else
-		check_all(&v, o);
+		check_all(&v, o, NULL);
 	int rc = report(&v);
 	dr_findings_fini(&v.d.f);
 	return rc;

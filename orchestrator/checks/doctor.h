@@ -17,7 +17,10 @@
  * found), 3 (no server answers on HOST). o is as parsed; its GPUs are resolved here.
  */
 int dr_doctor_main(struct dr_options *o);
-/* The checks alone, without output: findings into out (dr_findings_fini). The exit status. */
-int dr_doctor_check(struct dr_options *o, struct dr_findings *out) DR_MUST_CHECK;
+struct dr_output;
+/* The checks alone, without output: into found (dr_findings_fini). Before it asks the server, the
+ * process gives up its rights but those for a run with these options and out. The exit status. */
+int dr_doctor_check(struct dr_options *o, struct dr_output *out, struct dr_findings *found)
+	DR_MUST_CHECK;
 
 #endif

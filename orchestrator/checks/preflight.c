@@ -232,11 +232,12 @@ static void fail(struct preflight *p, int status, const char *text)
 }
 
 /* False: the run cannot begin. */
-static bool check(struct preflight *p, struct dr_options *o, dr_preflight_checks_fn checks)
+static bool check(struct preflight *p, struct dr_options *o, struct dr_output *out,
+	dr_preflight_checks_fn checks)
 {
 	struct dr_preflight_checks found = { .status = 0 };
 
-	checks(o, &found);
+	checks(o, out, &found);
 	p->checks = found.document;
 	if (found.status)
 		fail(p, found.status, found.failure);
@@ -316,7 +317,7 @@ static void run(struct preflight *p, struct dr_options *o, const struct dr_outpu
 		fail(p, dr_output_refuse(oo, p->rec, dr_options_exit(rc), &e), e.text);
 		return;
 	}
-	if (check(p, o, checks)) {
+	if (check(p, o, out, checks)) {
 		measure(p, o, out);
 	} else {
 		dr_record_errorf(p->rec, p->status, "%s", p->line);

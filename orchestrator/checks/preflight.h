@@ -19,7 +19,8 @@ struct dr_preflight_checks {
 	char failure[512];	 /* the first finding that causes it */
 	struct json_t *document; /* a reference for the caller; NULL: no memory */
 };
-typedef void (*dr_preflight_checks_fn)(struct dr_options *o, struct dr_preflight_checks *out);
+typedef void (*dr_preflight_checks_fn)(
+	struct dr_options *o, struct dr_output *out, struct dr_preflight_checks *found);
 
 /* oo: outputs without those of --json, which belongs to preflight's own document. Returns the exit status: that of the
  * checks, or that of a client's run with these options. */

@@ -95,10 +95,9 @@ static bool readable(const char *path)
 static int probe(const struct dr_rights *r, struct dr_err *e)
 {
 	const char *path = r->opt->json_path;
+	int rc = path && strcmp(path, "-") != 0 ? dr_file_probe("--json", path, e) : 0;
 
-	if (r->out)
-		return dr_output_probe(r->out, e);
-	return path && strcmp(path, "-") != 0 ? dr_file_probe("--json", path, e) : 0;
+	return rc || !r->out ? rc : dr_output_probe(r->out, e);
 }
 
 /* Can the key be read, unless a sweep has done so, and the files be written without the right to

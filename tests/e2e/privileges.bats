@@ -277,17 +277,28 @@ gone() {
 	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
 }
 
-@test "doctor of root keeps no capability while it reads the server's answer" {
+@test "doctor and preflight of root keep no capability while they read the server's answer" {
+	local command
 	as_root
-	# It accepts, and never answers.
-	start silent python3 -u -c 'import socket
+	for command in doctor preflight; do
+		# It accepts, and never answers.
+		start silent python3 -u -c 'import socket
 s = socket.create_server(("127.0.0.1", 0))
 print(s.getsockname()[1])
 c = s.accept()[0]
 print(c.recv(8))
 c.recv(1 << 20, socket.MSG_WAITALL)'
-	wait_for test -s silent.out
-	start doctor "$DUALRAIL" doctor 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2
-	wait_for grep -q DUALRAIL silent.out
-	confined "$pid" 0 "$none"
+		wait_for test -s silent.out
+		start asks "$DUALRAIL" "$command" 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2
+		wait_for grep -q DUALRAIL silent.out
+		confined "$pid" 0 "$none"
+	done
+}
+
+@test "preflight of root writes its document into a directory of another user" {
+	as_root
+	start_server -g 0 --transport tcp
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0 -D 50ms -w 0 -N 1 -s 64K \
+		--matrix=off --rails lo@127.0.0.2,lo@127.0.0.3 --json=results/p.json
+	holds results/p.json '.exit_code != 2'
 }
