@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -134,25 +135,19 @@ static int check_warmup(struct dr_options *o, struct dr_err *e)
 
 static int check_ports(struct dr_options *o, struct dr_err *e)
 {
-	uint64_t a, b;
-	char buf[32];
+	unsigned first = 0, last = 0;
+	char more;
 
 	if (!o->data_ports)
 		return 0;
-	if (strlen(o->data_ports) < sizeof(buf)) {
-		memcpy(buf, o->data_ports, strlen(o->data_ports) + 1);
-		char *dash = strchr(buf, '-');
-		if (dash)
-			*dash = 0;
-		if (dash && dr_parse_u64(buf, 1, 65535, &a, NULL) == 0 &&
-			dr_parse_u64(dash + 1, a, 65535, &b, NULL) == 0) {
-			o->data_port_min = (uint16_t)a;
-			o->data_port_max = (uint16_t)b;
-			return 0;
-		}
-	}
-	return dr_err_set(e, -EINVAL, "--data-ports \"%.40s\": use FIRST-LAST, e.g. 30000-30100",
-		o->data_ports);
+	if (o->data_ports[strspn(o->data_ports, "0123456789-")] ||
+		sscanf(o->data_ports, "%5u-%5u%c", &first, &last, &more) != 2 || !first ||
+		first > last || last > UINT16_MAX)
+		return dr_err_set(e, -EINVAL,
+			"--data-ports \"%.40s\": use FIRST-LAST, e.g. 30000-30100", o->data_ports);
+	o->data_port_min = (uint16_t)first;
+	o->data_port_max = (uint16_t)last;
+	return 0;
 }
 
 /* What a client can make a server do. */

@@ -365,13 +365,6 @@ static int render(int (*write)(struct dr_record *rec, FILE *f), struct dr_record
 	return closed(f, f ? write(rec, f) : -ENOMEM, text, len);
 }
 
-static int render_baseline(struct dr_output *o, struct dr_record *rec, char **text, size_t *len)
-{
-	FILE *f = open_memstream(text, len);
-
-	return closed(f, f ? dr_baseline_write(rec, o->earlier, f, &o->saved) : -ENOMEM, text, len);
-}
-
 void dr_output_publish(struct dr_output *o, struct dr_record *rec)
 {
 	char *text;
@@ -392,9 +385,11 @@ static int write_file(struct dr_output *o, size_t i, struct dr_record *rec, stru
 	char *text;
 	size_t len;
 
-	int rc = x->write ? render(x->write, rec, &text, &len)
-			  : render_baseline(o, rec, &text, &len);
-	if (rc)
+	FILE *f = open_memstream(&text, &len);
+	int rc = !f	    ? -ENOMEM
+		 : x->write ? x->write(rec, f)
+			    : dr_baseline_write(rec, o->earlier, f, &o->saved);
+	if ((rc = closed(f, rc, &text, &len)) != 0)
 		return dr_err_set(e, rc, "cannot write %s=%s: out of memory", x->option, path);
 	rc = dr_file_write(x->option, path, text, len, DR_FILE_SYNC, e);
 	free(text); /* lint-ok: of open_memstream */
