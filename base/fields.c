@@ -3,12 +3,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/text.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -157,6 +159,53 @@ bool dr_fields_same_key(const struct dr_fields *t, const void *a, const void *b)
 			return false;
 	}
 	return any;
+}
+
+/* Where the row with this one's key is, or would be. */
+static uint32_t *slot_of(
+	const struct dr_row_index *x, const struct dr_fields *t, const char *v, const char *row)
+{
+	uint64_t h = 0, part = 0;
+
+	for (size_t i = 0; i < t->n; i++) {
+		const struct dr_field *f = &t->f[i];
+		const char *p = row + f->off;
+
+		if (!(f->flags & DR_F_KEY))
+			continue;
+		crypto_shorthash((uint8_t *)&part, (const uint8_t *)p,
+			f->kind == DR_F_STR ? strlen(p) : f->len, x->key);
+		h = dr_mix64(h ^ part);
+	}
+	while (x->slot[h &= x->cap - 1] &&
+		!dr_fields_same_key(t, v + (x->slot[h] - 1) * t->size, row))
+		h++;
+	return &x->slot[h];
+}
+
+void *dr_rows_find(
+	struct dr_row_index *x, const struct dr_fields *t, const void *v, size_t n, const void *row)
+{
+	const char *rows = v;
+	size_t i = 0;
+
+	if (!x->cap && dr_random_bytes(x->key, sizeof(x->key)))
+		memset(x->key, 0, sizeof(x->key));
+	if (!x->slot || n < x->n || x->cap / 2 <= n) {
+		for (x->cap = DR_MAX(x->cap, (size_t)32); x->cap / 2 <= n;)
+			x->cap *= 2;
+		dr_free(x->slot);
+		x->slot = dr_calloc(x->cap, sizeof(*x->slot));
+		x->n = 0;
+	}
+	for (; x->slot && x->n < n; x->n++)
+		*slot_of(x, t, rows, rows + x->n * t->size) = (uint32_t)x->n + 1;
+	if (x->slot)
+		i = *slot_of(x, t, rows, row) - 1u;
+	else
+		while (i < n && !dr_fields_same_key(t, rows + i * t->size, row))
+			i++;
+	return i < n ? (void *)((uintptr_t)rows + i * t->size) : NULL;
 }
 
 /* ------------------------------- writing ------------------------------- */
@@ -357,6 +406,47 @@ json_t *dr_rows_to_json(const struct dr_fields *t, const void *v, size_t n)
 }
 
 /* ------------------------------- reading ------------------------------- */
+
+/* One value for each 6 bytes, a list or object counts twice; and short lists of small numbers. */
+static int check_values(const char *s, size_t len, struct dr_err *e)
+{
+	size_t values = 0, most = len / 6 + 4096;
+	unsigned depth = 0;
+	bool quoted = false;
+
+	for (size_t i = 0; i < len; i++) {
+		if (s[i] == '"')
+			quoted = !quoted;
+		else if (quoted)
+			i += s[i] == '\\';
+		else if (s[i] == ',')
+			values++;
+		else if (s[i] == '}' || s[i] == ']')
+			depth -= depth > 0;
+		else if (s[i] == '{' || s[i] == '[')
+			values += 2, depth++;
+		if (depth > DR_JSON_DEPTH_MAX)
+			return dr_err_set(e, -EPROTO, "JSON is nested deeper than %d levels",
+				DR_JSON_DEPTH_MAX);
+	}
+	return values <= most ? 0
+			      : dr_err_set(e, -EPROTO, "JSON of %zu bytes has more than %zu values",
+					len, most);
+}
+
+json_t *dr_json_parse(const char *text, size_t len, struct dr_err *e)
+{
+	json_error_t je;
+	json_t *j;
+
+	if (check_values(text, len, e))
+		return NULL;
+	j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+	if (!j)
+		dr_err_set(
+			e, -EPROTO, "not JSON: line %d column %d: %s", je.line, je.column, je.text);
+	return j;
+}
 
 /* What is accepted: the kind's limits, of UINT and SINT the member's width, within the field's range. */
 static void limits(const struct dr_field *f, int64_t *min, int64_t *max)

@@ -142,6 +142,16 @@ int dr_fields_from_json(const struct dr_fields *t, void *row, const struct json_
 void dr_fields_fill(const struct dr_fields *t, void *into, const void *from);
 /* Are all key fields equal? false without key fields. */
 bool dr_fields_same_key(const struct dr_fields *t, const void *a, const void *b);
+/* Finds rows of a list by key with a hash, in constant time. {0}: none was looked for yet. Rows
+ * that come, or go at the end, are noticed; the keys of the others stay. */
+struct dr_row_index {
+	uint32_t *slot; /* row + 1; 0: none. The owner frees it with dr_free */
+	size_t cap, n;
+	uint8_t key[16];
+};
+/* The row of these n with the key of this one; NULL: there is none. Without memory it searches. */
+void *dr_rows_find(struct dr_row_index *x, const struct dr_fields *t, const void *v, size_t n,
+	const void *row);
 /* Is the field of this row unknown, as stated above? */
 bool dr_field_unknown(const struct dr_field *f, const void *row);
 /* The field's value in JSON. NULL: no memory. */
@@ -150,6 +160,10 @@ struct json_t *dr_field_value(const struct dr_field *f, const void *row);
 enum { DR_FIELD_OUTER = 32 };
 const char *dr_field_key(const struct dr_field *f, char outer[DR_FIELD_OUTER]);
 
+/* Parses text of a peer or a file. Refused are deeper levels, a name twice, and more values than a
+ * document of its size has: they take up to 80 times its bytes. NULL and a text in e, clean. */
+enum { DR_JSON_DEPTH_MAX = 32 };
+struct json_t *dr_json_parse(const char *text, size_t len, struct dr_err *e);
 /* Of any bytes; what is not UTF-8 is cleaned (base/text.h). */
 struct json_t *dr_json_text(const char *s); /* "" stays "" */
 struct json_t *dr_json_wall(int64_t wall_ns);

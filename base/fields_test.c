@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/fields.h"
+#include "base/mem.h"
 
 /* One struct with a member of each kind, and rows of two sorts inside it. */
 struct part {
@@ -222,6 +223,74 @@ static void rows_of_one_key_are_joined(void **state)
 	assert_int_equal(into.larger, 6);
 }
 
+/* With an index that follows the list, and without memory for one. */
+static void rows_are_found(void **state)
+{
+	enum { N = 5000 };
+	static struct part list[N];
+	struct dr_row_index x = { 0 };
+	struct part key = { "none", 0, 0 };
+
+	(void)state;
+	for (unsigned i = 0; i < N; i++) {
+		snprintf(list[i].name, sizeof(list[i].name), "%u", i);
+		assert_null(dr_rows_find(&x, &part_table, list, i, &list[i]));
+	}
+	for (unsigned i = 0; i < N; i++)
+		assert_ptr_equal(dr_rows_find(&x, &part_table, list, N, &list[i]), &list[i]);
+	assert_null(dr_rows_find(&x, &part_table, list, N, &key));
+	assert_null(dr_rows_find(&x, &part_table, list, 7, &list[7]));
+	assert_ptr_equal(dr_rows_find(&x, &part_table, list, N, &list[7]), &list[7]);
+	assert_null(dr_rows_find(&x, &part_table, list, 0, &list[0]));
+	dr_free(x.slot);
+	x = (struct dr_row_index){ 0 };
+	dr_mem_fail_after(1);
+	assert_ptr_equal(dr_rows_find(&x, &part_table, list, N, &list[N - 1]), &list[N - 1]);
+	dr_mem_fail_after(-1);
+	dr_free(x.slot);
+}
+
+/* n times `item` in a list in an object. */
+static json_t *parsed(const char *item, size_t n, struct dr_err *e)
+{
+	size_t len = strlen(item), size = n * (len + 1) + 16, at;
+	char *text = dr_calloc(1, size);
+
+	assert_non_null(text);
+	at = (size_t)snprintf(text, size, "{\"a\":[");
+	for (size_t i = 0; i < n; i++)
+		at += (size_t)snprintf(text + at, size - at, "%s%s", i ? "," : "", item);
+	snprintf(text + at, size - at, "]}");
+	json_t *j = dr_json_parse(text, strlen(text), e);
+	dr_free(text);
+	return j;
+}
+
+static void values_are_bounded_by_the_size(void **state)
+{
+	/* A bin of a histogram; a name; an offer's distances. */
+	static const struct {
+		const char *item;
+		size_t n;
+		bool fits;
+	} cases[] = { { "{\"from_us\":0,\"to_us\":1,\"count\":1}", 20000, true },
+		{ "\"eth10\"", 20000, true }, { "0", 4000, true }, { "{}", 20000, false },
+		{ "[]", 20000, false }, { "0", 20000, false } };
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
+		json_t *j = parsed(cases[i].item, cases[i].n, &e);
+
+		assert_int_equal(j != NULL, cases[i].fits);
+		assert_true(j || strstr(e.text, "has more than"));
+		json_decref(j);
+	}
+	assert_null(dr_json_parse("{\"a\":\n\033[31m", 12, &e));
+	assert_non_null(strstr(e.text, "not JSON: line 2 column"));
+	assert_null(strchr(e.text, '\033'));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -229,6 +298,8 @@ int main(void)
 		cmocka_unit_test(what_is_written_is_read),
 		cmocka_unit_test(bad_values_are_refused),
 		cmocka_unit_test(rows_of_one_key_are_joined),
+		cmocka_unit_test(rows_are_found),
+		cmocka_unit_test(values_are_bounded_by_the_size),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bootstrap/conv_priv.h"
 
+#include "base/fields.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/wire.h"
@@ -206,7 +207,7 @@ static int clean_string(json_t *v)
 	return rc;
 }
 
-/* Every text of a peer is clean from here on. Depth: DR_CONV_JSON_DEPTH_MAX. */
+/* Every text of a peer is clean from here on. Depth: DR_JSON_DEPTH_MAX. */
 static int clean_json(json_t *j)
 {
 	const char *key;
@@ -218,59 +219,24 @@ static int clean_json(json_t *j)
 		return clean_string(j);
 	json_object_foreach(j, key, v)
 	{
-		rc = strlen(key) <= DR_CONV_NAME_MAX && dr_text_is_clean(key, strlen(key))
-			     ? clean_json(v)
-			     : -EPROTO;
-		if (rc)
-			return rc;
+		if (strlen(key) > DR_CONV_NAME_MAX || !dr_text_is_clean(key, strlen(key)))
+			return -EPROTO;
+		rc = rc ? rc : clean_json(v);
 	}
-	json_array_foreach(j, i, v)
-	{
-		rc = clean_json(v);
-		if (rc)
-			return rc;
-	}
+	json_array_foreach(j, i, v) rc = rc ? rc : clean_json(v);
 	return rc;
 }
 
 json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e)
 {
-	const char *s = data;
-	unsigned depth = 0;
-	bool quoted = false;
-	for (size_t i = 0; i < len; i++) {
-		if (quoted) {
-			if (s[i] == '\\')
-				i++;
-			else if (s[i] == '"')
-				quoted = false;
-		} else if (s[i] == '"') {
-			quoted = true;
-		} else if (s[i] == '{' || s[i] == '[') {
-			if (++depth > DR_CONV_JSON_DEPTH_MAX) {
-				dr_err_set(e, -EPROTO, "JSON is nested deeper than %d levels",
-					DR_CONV_JSON_DEPTH_MAX);
-				return NULL;
-			}
-		} else if ((s[i] == '}' || s[i] == ']') && depth > 0) {
-			depth--;
-		}
-	}
-	json_error_t je;
-	json_t *j = json_loadb(s, len, JSON_REJECT_DUPLICATES, &je);
-	if (!j)
-		dr_err_set(e, -EPROTO, "invalid JSON at byte %d", je.position);
-	else if (!json_is_object(j)) {
-		dr_err_set(e, -EPROTO, "JSON is not an object");
-		json_decref(j);
-		j = NULL;
-	}
-	int rc = j ? clean_json(j) : 0;
+	json_t *j = dr_json_parse(data, len, e);
+	int rc = !j ? 0 : json_is_object(j) ? clean_json(j) : -EINVAL;
 	if (!rc)
 		return j;
 	dr_err_set(e, rc, "%s",
-		rc == -ENOMEM ? "out of memory"
-			      : "JSON has a name that is too long or not printable");
+		rc == -ENOMEM	? "out of memory"
+		: rc == -EINVAL ? "JSON is not an object"
+				: "JSON has a name that is too long or not printable");
 	json_decref(j);
 	return NULL;
 }

@@ -35,7 +35,6 @@ enum {
 	DR_CONV_SEALED_HEADER_BYTES = DR_CONV_HEADER_BYTES + DR_CONV_TAG_BYTES,
 	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
 	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
-	DR_CONV_JSON_DEPTH_MAX = 32,
 	DR_CONV_TEXT_MAX = 4096,	    /* of a text in JSON */
 	DR_CONV_NAME_MAX = 64,		    /* of a name in JSON */
 	DR_CONV_COMM_BYTES_MAX = 128 << 10, /* of a payload on a connection of a comm */
@@ -182,8 +181,8 @@ int dr_conv_send_json(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, 
 const char *dr_frame_name(unsigned type);
 /* Can a conversation begin with these first bytes? False: text says what they are. */
 bool dr_conv_begins(const void *data, size_t n, char *text, size_t cap);
-/* Parse a JSON object with bounded depth, no duplicate names. Texts are clean (base/text.h) and cut to DR_CONV_TEXT_MAX bytes,
- * names are clean. NULL and a text in e. */
+/* Parse a JSON object as dr_json_parse does. Texts are clean (base/text.h) and cut to
+ * DR_CONV_TEXT_MAX bytes, names are clean. NULL and a text in e. */
 json_t *dr_conv_json_parse(const void *data, size_t len, struct dr_err *e);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/fields.h"
 #include "base/wire.h"
 #include "bootstrap/conv_testkit.h"
 
@@ -448,20 +449,20 @@ static void bad_json(void **state)
 		fini(&c, &s);
 	}
 	char deep[200] = "{\"a\":";
-	for (int depth = DR_CONV_JSON_DEPTH_MAX - 1; depth <= DR_CONV_JSON_DEPTH_MAX; depth++) {
+	for (int depth = DR_JSON_DEPTH_MAX - 1; depth <= DR_JSON_DEPTH_MAX; depth++) {
 		char *p = deep + 5;
 		memset(p, '[', (size_t)depth);
 		memset(p + depth, ']', (size_t)depth);
 		memcpy(p + 2 * depth, "}", 2);
 		struct dr_err e;
 		json_t *j = dr_conv_json_parse(deep, strlen(deep), &e);
-		assert_int_equal(j != NULL, depth < DR_CONV_JSON_DEPTH_MAX);
+		assert_int_equal(j != NULL, depth < DR_JSON_DEPTH_MAX);
 		json_decref(j);
 	}
 	/* Brackets in strings are no levels, whatever is escaped there. */
 	static const char *const quoted[] = { "\\\"", "\\\\\\\"", "\\n\\\"" };
 	for (size_t i = 0; i < DR_ARRAY_LEN(quoted); i++) {
-		char flat[200], many[DR_CONV_JSON_DEPTH_MAX + 9] = { 0 };
+		char flat[200], many[DR_JSON_DEPTH_MAX + 9] = { 0 };
 		struct dr_err e;
 		memset(many, '[', sizeof(many) - 1);
 		snprintf(flat, sizeof(flat), "{\"a\":\"%s%s\"}", quoted[i], many);

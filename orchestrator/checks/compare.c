@@ -115,6 +115,7 @@ void compare_fini(struct compare *c)
 {
 	drop_figures(c);
 	dr_free(c->figures.v);
+	dr_free(c->figures.index.slot);
 	dr_free(c->differences.v);
 	dr_free(c->notes.v);
 }

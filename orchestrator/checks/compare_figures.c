@@ -35,10 +35,10 @@ void *compare_add_row(struct compare *c, struct dr_list *list, const void *row, 
 
 static struct compare_figure *figure_of(struct compare *c, const struct compare_figure *key)
 {
-	for (size_t i = 0; i < c->figures.n; i++)
-		if (dr_fields_same_key(&compare_figure_fields, &c->figures.v[i], key))
-			return &c->figures.v[i];
-	return compare_add(c, &c->figures, key);
+	struct compare_figure *f = dr_rows_find(
+		&c->figures.index, &compare_figure_fields, c->figures.v, c->figures.n, key);
+
+	return f ? f : compare_add(c, &c->figures, key);
 }
 
 static void add(struct compare *c, int side, const struct compare_figure *key, double value)

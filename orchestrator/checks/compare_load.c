@@ -200,14 +200,14 @@ static int load(struct compare *c, int side, const char *path, struct seen *seen
 		json_decref(doc);
 		return 0;
 	}
-	if (seen->first) {
+	rc = take(c, side, path, doc, e);
+	if (rc == 0 && seen->first) {
 		dr_baseline_differences(seen->first, doc, put_difference, &d);
 		compare_environments(seen->first, doc, &d);
-	} else {
+	} else if (rc == 0) {
 		seen->first = json_incref(doc);
 	}
 	describe(&c->side[side], doc);
-	rc = take(c, side, path, doc, e);
 	json_decref(doc);
 	return rc;
 }

@@ -2,7 +2,6 @@
 #include "orchestrator/fleet/document.h"
 
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "orchestrator/fleet/sweep.h"
 #include "orchestrator/output/fields.h"
@@ -372,20 +371,6 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 	return 0;
 }
 
-static int load(const char *path, json_t **out, struct dr_err *e)
-{
-	json_error_t why;
-	size_t len;
-	char *text;
-	int rc = dr_file_text(path, DR_SWEEP_BYTES_MAX, &text, &len, e);
-
-	if (rc)
-		return rc;
-	*out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-	dr_free(text);
-	return *out ? 0 : dr_err_set(e, -EINVAL, "not a document of a sweep: %.100s", why.text);
-}
-
 static int take(struct dr_hub *h, const char *pattern, const json_t *doc, struct dr_err *e)
 {
 	const char *was = dr_json_string(doc, "pattern");
@@ -410,7 +395,7 @@ static int take(struct dr_hub *h, const char *pattern, const json_t *doc, struct
 int dr_sweep_resume(struct dr_hub *h, const char *pattern, const char *path, struct dr_err *e)
 {
 	json_t *doc = NULL;
-	int rc = load(path, &doc, e);
+	int rc = dr_document_load_any(path, &doc, e);
 
 	rc = rc ? rc : take(h, pattern, doc, e);
 	json_decref(doc);

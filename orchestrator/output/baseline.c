@@ -51,42 +51,40 @@ static int uses(const struct dr_record *rec, int64_t gpu, const char *nic)
 	bool here = false, elsewhere = false;
 
 	for (size_t i = 0; i < rec->gpus.n; i++) {
-		const struct dr_rail_row *r = dr_record_rail(rec, rec->gpus.v[i].primary);
+		const struct dr_gpu_row *g = &rec->gpus.v[i];
+		const struct dr_rail_row *r =
+			g->gpu == gpu ? dr_record_rail(rec, g->primary) : NULL;
 
-		if (rec->gpus.v[i].gpu == gpu)
+		if (g->gpu == gpu)
 			*(r && strcmp(r->ifname, nic) == 0 ? &here : &elsewhere) = true;
 	}
 	return here + (here && elsewhere);
 }
 
-/* Sum of the GPUs that use this NIC only, of one phase and direction; NAN: others share it. */
-static double nic_sum(
-	const struct dr_record *rec, const char *nic, const struct dr_bandwidth_row *like)
+/* NICs, with the GPUs that use no other, of a row's phase and direction; at the first row of it. */
+static void collect_nics(struct dr_record *rec, size_t first)
 {
-	double sum = 0;
+	const struct dr_bandwidth_row *like = &rec->bandwidth.v[first], *b = rec->bandwidth.v;
+	double sum[DR_RAILS_MAX] = { 0 };
 
-	for (size_t i = 0; i < rec->bandwidth.n; i++) {
-		const struct dr_bandwidth_row *b = &rec->bandwidth.v[i];
-		int use = uses(rec, b->gpu, nic);
-
-		if (b->phase != like->phase || b->direction != like->direction || !use)
+	for (; b < rec->bandwidth.v + rec->bandwidth.n; b++) {
+		if (b->phase != like->phase || b->direction != like->direction ||
+			b->message_bytes != like->message_bytes)
 			continue;
-		if (use == 2)
-			return NAN;
-		sum += b->gbps;
+		if (b < like)
+			return;
+		for (size_t i = 0; i < rec->rails.n; i++) {
+			int use = uses(rec, b->gpu, rec->rails.v[i].ifname);
+
+			if (use)
+				sum[i] += use == 2 ? NAN : b->gbps; /* others share it */
+		}
 	}
-	return sum;
-}
-
-static void collect_nics(struct dr_record *rec, const struct dr_bandwidth_row *b)
-{
 	for (size_t i = 0; i < rec->rails.n; i++) {
-		const char *nic = rec->rails.v[i].ifname;
-		struct dr_figure_row key =
-			key_of(DR_FIGURE_NIC, DR_UNSET, nic, b->direction, b->message_bytes);
+		struct dr_figure_row key = key_of(DR_FIGURE_NIC, DR_UNSET, rec->rails.v[i].ifname,
+			like->direction, like->message_bytes);
 
-		if (uses(rec, b->gpu, nic))
-			add(rec, &key, nic_sum(rec, nic, b));
+		add(rec, &key, sum[i]);
 	}
 }
 
@@ -124,17 +122,15 @@ void dr_baseline_figures(struct dr_record *rec)
 
 		add(rec, &key, b->gbps);
 		if (!cells)
-			collect_nics(rec, b);
+			collect_nics(rec, i);
 	}
 	collect_cells(rec);
 }
 
-static struct dr_figure_row *find(const struct dr_record *rec, const struct dr_figure_row *key)
+static struct dr_figure_row *find(struct dr_record *rec, const struct dr_figure_row *key)
 {
-	for (size_t i = 0; i < rec->baseline.n; i++)
-		if (dr_fields_same_key(&dr_figure_fields, &rec->baseline.v[i], key))
-			return &rec->baseline.v[i];
-	return NULL;
+	return dr_rows_find(
+		&rec->baseline.index, &dr_figure_fields, rec->baseline.v, rec->baseline.n, key);
 }
 
 /* ---- figures of a file ---- */

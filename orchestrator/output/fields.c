@@ -182,39 +182,48 @@ static void settle_path(void *row)
 }
 
 #define AT(member) .off = offsetof(struct dr_record, member)
-#define ALL .flags = DR_ROW_PART_ALL
-#define NEW .flags = DR_ROW_PART_NEW
+#define ALL DR_ROW_PART_ALL
+#define NEW DR_ROW_PART_NEW
+#define GPU DR_ROW_OF_GPU
+#define RAIL DR_ROW_OF_RAIL
+#define CHANNEL (DR_ROW_OF_GPU | DR_ROW_OF_CHANNEL)
+#define PHASES DR_RECORD_PHASES_MAX
+#define PLACE (DR_ROW_REPLACE | DR_ROW_KEEP)
 #define OWN .flags = (DR_ROW_OWN | DR_ROW_REPLACE)
+/* MAX(n, flags): so many rows of each that the flags name, for both ends or directions. */
+#define MAX(n, what) .max = (n), .flags = (what)
 const struct dr_row_type dr_row_types[] = {
-	{ &dr_bandwidth_fields, AT(bandwidth), ALL, .csv = "bandwidth",
+	{ &dr_bandwidth_fields, AT(bandwidth), MAX(2 * PHASES, ALL | GPU), .csv = "bandwidth",
 		.settle = settle_bandwidth },
 	{ &dr_total_fields, AT(total), .flags = DR_ROW_SINGLE, .csv = "total" },
-	{ &dr_matrix_cell_fields, AT(matrix.cells), NEW, .csv = "matrix-cell",
-		.event = "matrix-cell", .line = dr_matrix_print_cell, .settle = settle_cell },
-	{ &dr_matrix_total_fields, AT(matrix.totals), NEW },
+	{ &dr_matrix_cell_fields, AT(matrix.cells), MAX(4 * PHASES, NEW | GPU | RAIL),
+		.csv = "matrix-cell", .event = "matrix-cell", .line = dr_matrix_print_cell,
+		.settle = settle_cell },
+	{ &dr_matrix_total_fields, AT(matrix.totals), MAX(2, NEW | RAIL) },
 	{ &dr_matrix_nic_fields, AT(matrix.nics), .csv = "matrix-nic" },
-	{ &dr_nic_fields, AT(nics), ALL, .csv = "nic", .settle = settle_nic },
-	{ &dr_silence_fields, AT(silences), ALL, .csv = "silence" },
-	{ &dr_latency_fields, AT(latency), ALL, .csv = "latency" },
-	{ &dr_env_fields, AT(environment), ALL },
-	{ &dr_env_nic_fields, AT(environment_nics), ALL },
-	{ &dr_memory_fields, AT(memory), .flags = DR_ROW_PART_ALL | DR_ROW_REPLACE | DR_ROW_KEEP },
+	{ &dr_nic_fields, AT(nics), MAX(2, ALL | RAIL), .csv = "nic", .settle = settle_nic },
+	{ &dr_silence_fields, AT(silences), MAX(2 * DR_SILENCES, ALL | RAIL), .csv = "silence" },
+	{ &dr_latency_fields, AT(latency), MAX(PHASES, ALL | GPU), .csv = "latency" },
+	{ &dr_env_fields, AT(environment), MAX(2, ALL) },
+	{ &dr_env_nic_fields, AT(environment_nics), MAX(2, ALL | RAIL) },
+	/* A server tells the GPUs of its earlier sessions, too. */
+	{ &dr_memory_fields, AT(memory), MAX(128, ALL | PLACE) },
 	{ &dr_fault_fields, AT(faults), .csv = "fault", .event = "fault", .line = dr_table_fault },
 	{ &dr_gap_summary_fields, AT(gap_groups), .max = 64 },
-	{ &dr_switch_fields, AT(switches), NEW, .max = DR_RECORD_ROWS_MAX / 4, .event = "switch" },
-	{ &dr_delivery_gap_fields, AT(delivery_gaps), NEW, .max = DR_RECORD_ROWS_MAX / 4,
+	{ &dr_switch_fields, AT(switches), MAX(1 << 15, NEW | CHANNEL), .event = "switch" },
+	{ &dr_delivery_gap_fields, AT(delivery_gaps), MAX(1 << 15, NEW | CHANNEL),
 		.event = "delivery-gap" },
-	{ &dr_check_fields, AT(checks), ALL },
-	{ &dr_phase_fields, AT(phases), ALL },
-	{ &dr_channel_fields, AT(channels), NEW },
+	{ &dr_check_fields, AT(checks), MAX(4 * PHASES, ALL | GPU | RAIL) },
+	{ &dr_phase_fields, AT(phases), MAX(4 * PHASES, ALL | GPU | RAIL) },
+	{ &dr_channel_fields, AT(channels), MAX(2, NEW | CHANNEL) },
 	{ &dr_interval_fields, AT(intervals), NEW, .csv = "interval", .event = "interval",
 		.line = dr_table_interval, .settle = settle_interval },
-	{ &dr_event_fields, AT(events), NEW, .event = "event" },
-	{ &dr_error_fields, AT(errors), NEW },
-	{ &dr_rail_fields, AT(rails), .flags = DR_ROW_REPLACE | DR_ROW_KEEP },
+	{ &dr_event_fields, AT(events), MAX(1 << 16, NEW | CHANNEL), .event = "event" },
+	{ &dr_error_fields, AT(errors), MAX(1 << 16, NEW) },
+	{ &dr_rail_fields, AT(rails), MAX(1, RAIL | PLACE) },
 	{ &dr_unused_nic_fields, AT(unused_nics), .flags = DR_ROW_REPLACE },
-	{ &dr_gpu_fields, AT(gpus), .flags = DR_ROW_REPLACE | DR_ROW_KEEP },
-	{ &dr_path_fields, AT(paths), .flags = DR_ROW_REPLACE, .settle = settle_path },
+	{ &dr_gpu_fields, AT(gpus), MAX(1, CHANNEL | PLACE) },
+	{ &dr_path_fields, AT(paths), MAX(2, GPU | DR_ROW_REPLACE), .settle = settle_path },
 	{ &dr_integrity_fields, AT(integrity_total), .flags = DR_ROW_SINGLE },
 	{ &dr_detection_fields, AT(detection), .flags = DR_ROW_SINGLE },
 	{ &dr_figure_fields, AT(baseline), .flags = DR_ROW_REPLACE },

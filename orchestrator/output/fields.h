@@ -33,12 +33,16 @@ enum dr_row_flags {
 	DR_ROW_PART_ALL = 8, /* in the peer's part: all rows, as they may have changed */
 	DR_ROW_SINGLE = 16,  /* not a list: one struct in the record */
 	DR_ROW_OWN = 32,     /* of this process, whoever its peer is: no label peer */
+	/* `max` counts for each of these that the run has (dr_row_bounds). */
+	DR_ROW_OF_GPU = 64,
+	DR_ROW_OF_RAIL = 128,
+	DR_ROW_OF_CHANNEL = 256,
 };
 struct dr_row_type {
 	const struct dr_fields *fields;
 	size_t off; /* of the DR_LIST in struct dr_record */
 	unsigned flags;
-	size_t max;				/* rows; 0: DR_RECORD_ROWS_MAX */
+	size_t max;				/* rows; 0: DR_RECORD_LIST_MAX alone bounds them */
 	const char *csv;			/* name of the row in CSV; NULL: not there */
 	const char *event;			/* name in the stream; NULL: not there */
 	void (*line)(const void *row, FILE *f); /* for people, while the run lasts; NULL: none */
@@ -49,6 +53,8 @@ extern const struct dr_row_type dr_row_types[];
 extern const size_t dr_n_row_types;
 /* The list at that offset. */
 const struct dr_row_type *dr_row_type_at(size_t off);
+/* How many rows the list may have. */
+size_t dr_row_type_max(const struct dr_row_type *t, const struct dr_record *rec);
 /* The rows of that type; *n: how many. */
 const void *dr_row_type_rows(const struct dr_row_type *t, const struct dr_record *rec, size_t *n);
 

@@ -461,6 +461,37 @@ static void the_peers_cells_come_once(void **state)
 	dr_record_destroy(client);
 }
 
+/* Of a run of one GPU, one rail and two channels. */
+static void the_peers_rows_are_bounded_by_the_plan(void **state)
+{
+	static const struct {
+		const char *list;
+		unsigned at_most;
+	} cases[] = { { "latency", 128 }, { "bandwidth", 256 }, { "channels", 4 },
+		{ "memory", 128 } };
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(cases); i++) {
+		json_t *rows = json_array(), *part;
+		struct dr_record *rec;
+
+		for (int k = 0; k < 1000; k++)
+			json_array_append_new(rows, json_pack("{s:i,s:i}", "gpu", k, "phase", k));
+		part = json_pack("{s:s,s:{},s:{},s:o}", "schema", "dualrail-part/1", "host",
+			"integrity", cases[i].list, rows);
+		assert_int_equal(dr_record_create(&rec), 0);
+		rec->bounds = (struct dr_row_bounds){ 1, 1, 2 };
+		assert_int_equal(dr_record_merge(rec, part, &e), 0);
+		assert_int_equal(
+			rec->latency.n + rec->bandwidth.n + rec->channels.n + rec->memory.n,
+			cases[i].at_most);
+		assert_int_equal(rec->rows_lost, 1000 - cases[i].at_most);
+		json_decref(part);
+		dr_record_destroy(rec);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -475,6 +506,7 @@ int main(void)
 		cmocka_unit_test(the_table_fits_and_says_it),
 		cmocka_unit_test(document_and_csv),
 		cmocka_unit_test(the_peers_cells_come_once),
+		cmocka_unit_test(the_peers_rows_are_bounded_by_the_plan),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

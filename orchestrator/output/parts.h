@@ -26,7 +26,6 @@ int dr_json_output(const char *path, json_t *doc, int status);
 int dr_document_load(const char *option, const char *path, json_t **out, struct dr_err *e)
 	DR_MUST_CHECK;
 #define DR_SWEEP_SCHEMA "dualrail-sweep/1"
-enum { DR_SWEEP_BYTES_MAX = 512 << 20 }; /* 1,000 nodes, all pairs: 261 MB */
 /* A document of a run or of a sweep, at most 512 MiB, the same way. */
 int dr_document_load_any(const char *path, json_t **out, struct dr_err *e) DR_MUST_CHECK;
 /* Adds what the figures of a run follow from to an empty record: rails, GPUs, bandwidth, matrix, latency, faults, CPU time.

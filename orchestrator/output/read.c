@@ -9,14 +9,14 @@
 #include "orchestrator/output/parts.h"
 
 /* Result documents of earlier runs. */
-enum { DOCUMENT_BYTES_MAX = 64 << 20 };
+/* A sweep of 1,000 nodes, all pairs, has 261 MB. */
+enum { DOCUMENT_BYTES_MAX = 64 << 20, SWEEP_BYTES_MAX = 512 << 20 };
 
 /* name: the path with its option, hint: behind "does not exist". */
 static int read_text(const char *name, const char *hint, const char *path, size_t bytes_max,
 	json_t **out, struct dr_err *e)
 {
 	struct dr_err why;
-	json_error_t je;
 	size_t len;
 	char *text;
 	int rc = dr_file_text(path, bytes_max, &text, &len, &why);
@@ -24,21 +24,11 @@ static int read_text(const char *name, const char *hint, const char *path, size_
 	if (rc)
 		return dr_err_set(e, rc, "cannot read %.100s: %s%.100s", name, why.text,
 			rc == -ENOENT ? hint : "");
-	*out = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+	*out = dr_json_parse(text, len, &why);
 	dr_free(text);
 	if (!*out)
-		return dr_err_set(e, -EBADMSG, "%.100s: not JSON: line %d column %d: %s", name,
-			je.line, je.column, je.text);
+		return dr_err_set(e, -EBADMSG, "%.100s: %s", name, why.text);
 	return 0;
-}
-
-/* What of `schemas` (NULL at the end) the document has; -1: none of them. */
-static int schema_of(const json_t *doc, const char *const *schemas)
-{
-	for (int i = 0; schemas[i]; i++)
-		if (strcmp(dr_json_string(doc, "schema"), schemas[i]) == 0)
-			return i;
-	return -1;
 }
 
 struct wanted {
@@ -50,20 +40,19 @@ struct wanted {
 static int load(const char *name, const char *hint, const char *path, const struct wanted *w,
 	json_t **out, struct dr_err *e)
 {
+	int rc = read_text(name, hint, path, w->bytes_max, out, e);
 	char schema[48];
-	json_t *doc = NULL;
-	int rc = read_text(name, hint, path, w->bytes_max, &doc, e);
 
+	for (int i = 0; rc == 0 && w->schemas[i]; i++)
+		if (strcmp(dr_json_string(*out, "schema"), w->schemas[i]) == 0)
+			return 0;
 	if (rc)
 		return rc;
-	if (schema_of(doc, w->schemas) < 0) {
-		dr_text_copy(schema, sizeof(schema), dr_json_string(doc, "schema"));
-		json_decref(doc);
-		return dr_err_set(e, -EBADMSG, "%.100s: its schema is \"%.40s\", not %s", name,
-			schema, w->text);
-	}
-	*out = doc;
-	return 0;
+	dr_text_copy(schema, sizeof(schema), dr_json_string(*out, "schema"));
+	json_decref(*out);
+	*out = NULL;
+	return dr_err_set(
+		e, -EBADMSG, "%.100s: its schema is \"%.40s\", not %s", name, schema, w->text);
 }
 
 int dr_document_load(const char *option, const char *path, json_t **out, struct dr_err *e)
@@ -82,7 +71,7 @@ int dr_document_load(const char *option, const char *path, json_t **out, struct 
 
 int dr_document_load_any(const char *path, json_t **out, struct dr_err *e)
 {
-	static const struct wanted wanted = { DR_SWEEP_BYTES_MAX,
+	static const struct wanted wanted = { SWEEP_BYTES_MAX,
 		{ DR_RECORD_SCHEMA, DR_SWEEP_SCHEMA },
 		"\"" DR_RECORD_SCHEMA "\" or \"" DR_SWEEP_SCHEMA
 		"\"; only documents of client, demo and sweep are read: --json=FILE" };
@@ -90,10 +79,11 @@ int dr_document_load_any(const char *path, json_t **out, struct dr_err *e)
 	return load(path, "", path, &wanted, out, e);
 }
 
-/* The lists from which the figures of a run follow. */
+/* The lists from which the figures of a run follow, and what is compared beside them. */
 static const size_t lists[] = { offsetof(struct dr_record, rails), offsetof(struct dr_record, gpus),
 	offsetof(struct dr_record, bandwidth), offsetof(struct dr_record, matrix.cells),
-	offsetof(struct dr_record, latency), offsetof(struct dr_record, faults) };
+	offsetof(struct dr_record, latency), offsetof(struct dr_record, faults),
+	offsetof(struct dr_record, environment), offsetof(struct dr_record, environment_nics) };
 
 static const json_t *list_of(const json_t *doc, size_t off)
 {
@@ -121,12 +111,16 @@ int dr_record_read(struct dr_record *rec, const json_t *doc, struct dr_err *e)
 	for (size_t i = 0; i < DR_ARRAY_LEN(lists) && !rc; i++) {
 		const struct dr_row_type *t = dr_row_type_at(lists[i]);
 		const json_t *a = list_of(doc, lists[i]);
+		size_t most = dr_row_type_max(t, rec);
 
+		if (json_array_size(a) > most)
+			rc = dr_err_set(e, -EPROTO, "%s: %zu rows; a run has %zu at most",
+				t->fields->what, json_array_size(a), most);
 		dr_assert(t->fields->size <= sizeof(row));
 		for (size_t k = 0; !rc && k < json_array_size(a); k++) {
 			rc = dr_fields_from_json(t->fields, row, json_array_get(a, k), e);
 			if (!rc && !dr_record_add_row(rec, lists[i], row))
-				rc = dr_err_set(e, -ENOMEM, "out of memory, or too many rows");
+				rc = dr_err_set(e, -ENOMEM, "out of memory");
 		}
 	}
 	if (!rc && json_is_object(json_object_get(doc, "total")))

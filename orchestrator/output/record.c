@@ -11,6 +11,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "channel/manager.h"
+#include "gpu/select.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/record.h"
 
@@ -26,10 +28,21 @@ static struct dr_list *list_at(const struct dr_record *rec, size_t off)
 	return (struct dr_list *)((uintptr_t)rec + off);
 }
 
+size_t dr_row_type_max(const struct dr_row_type *t, const struct dr_record *rec)
+{
+	const struct dr_row_bounds *b = &rec->bounds;
+	size_t most = DR_RECORD_LIST_MAX / t->fields->size, n = t->max ? t->max : most;
+
+	n *= t->flags & DR_ROW_OF_GPU ? b->gpus : 1;
+	n *= t->flags & DR_ROW_OF_RAIL ? b->rails : 1;
+	n *= t->flags & DR_ROW_OF_CHANNEL ? b->channels : 1;
+	return DR_MIN(n, most);
+}
+
 /* Room for one more row at the end, counted; NULL: none. */
 static void *list_grow(struct dr_record *rec, const struct dr_row_type *t, struct dr_list *l)
 {
-	size_t limit = t->max ? t->max : DR_RECORD_ROWS_MAX, size = t->fields->size;
+	size_t limit = dr_row_type_max(t, rec), size = t->fields->size;
 	size_t cap = l->n < l->cap ? l->cap : DR_MIN(DR_MAX(2 * l->cap, (size_t)16), limit);
 	void *v = l->v;
 
@@ -44,23 +57,11 @@ static void *list_grow(struct dr_record *rec, const struct dr_row_type *t, struc
 	return (char *)v + l->n++ * size;
 }
 
-/* The row with this one's key. From the end: the other end's half came just before. */
-static void *list_find(const struct dr_row_type *t, const struct dr_list *l, const void *row)
-{
-	for (size_t i = l->n; i-- > 0;) {
-		void *r = (char *)l->v + i * t->fields->size;
-
-		if (dr_fields_same_key(t->fields, r, row))
-			return r;
-	}
-	return NULL;
-}
-
 static void *add_row(struct dr_record *rec, const struct dr_row_type *t, const void *row)
 {
 	struct dr_list *l = list_at(rec, t->off);
 	bool has_key = t->fields->f[0].flags & DR_F_KEY;
-	void *r = has_key ? list_find(t, l, row) : NULL;
+	void *r = has_key ? dr_rows_find(&l->index, t->fields, l->v, l->n, row) : NULL;
 
 	if (r && !(t->flags & DR_ROW_REPLACE)) {
 		dr_fields_fill(t->fields, r, row);
@@ -89,6 +90,7 @@ static void free_lists(struct dr_record *rec, unsigned keep_flags)
 		if (t->flags & (keep_flags | DR_ROW_SINGLE))
 			continue;
 		dr_free(l->v);
+		dr_free(l->index.slot);
 		*l = (struct dr_list){ 0 };
 	}
 }
@@ -158,6 +160,7 @@ int dr_record_create(struct dr_record **out)
 		return -ENOMEM;
 	}
 	rec->side = -1;
+	rec->bounds = (struct dr_row_bounds){ DR_GPUS_MAX, DR_RAILS_MAX, DR_RECORD_CHANNELS_MAX };
 	snprintf(rec->version, sizeof(rec->version), "%s", DR_VERSION);
 	host_read(&rec->host);
 	dr_fields_init(&dr_detection_fields, &rec->detection);
@@ -355,8 +358,10 @@ static int merge_rows(
 		if (!rc && t->fields == &dr_error_fields)
 			add_event(rec, rec->side < 0 ? -1 : !rec->side, "peer-error",
 				((const struct dr_error_row *)(const void *)row)->text);
-		else if (!rc)
-			add_row(rec, t, row);
+		else if (!rc && !add_row(rec, t, row)) {
+			rec->rows_lost += json_array_size(a) - i - 1;
+			break;
+		}
 	}
 	return rc;
 }

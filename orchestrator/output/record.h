@@ -73,8 +73,9 @@ struct dr_prom_labels {
 	} v[DR_PROM_LABELS_MAX];
 };
 
-enum { DR_RECORD_ROWS_MAX = 1000000 }; /* of each list; switches: a quarter */
-enum { DR_RECORD_ROW_MAX = 6144 };     /* bytes of a row in memory */
+enum { DR_RECORD_LIST_MAX = 256 << 20 }; /* bytes of a list; fields.c has the rows of each */
+enum { DR_RECORD_PHASES_MAX = 128, DR_RECORD_CHANNELS_MAX = 64 }; /* of the options; of a GPU */
+enum { DR_RECORD_ROW_MAX = 6144 };				  /* bytes of a row in memory */
 
 int dr_record_create(struct dr_record **out) DR_MUST_CHECK; /* run_id, host, start times, version */
 void dr_record_destroy(struct dr_record *rec);

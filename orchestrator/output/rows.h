@@ -23,10 +23,16 @@
 	struct {                                                                                   \
 		type *v;                                                                           \
 		size_t n, cap;                                                                     \
+		struct dr_row_index index;                                                         \
 	}
 struct dr_list {
 	void *v;
 	size_t n, cap;
+	struct dr_row_index index;
+};
+/* What a run has at most. */
+struct dr_row_bounds {
+	unsigned gpus, rails, channels; /* channels: of a GPU */
 };
 
 #define DR_RECORD_SCHEMA "dualrail/1"
@@ -657,6 +663,7 @@ BEGIN
 	A(UINT, "rows_lost", rows_lost, "rows left out for lack of memory or above the limit")
 	X(double cpu_percent_local, cpu_percent_peer, min_nic_percent;) /* 100: one core busy; --min-nic: not above 0: the default */
 	X(DR_LIST(struct dr_channel_row) channels;)
+	X(struct dr_row_bounds bounds;) /* from dr_record_create on those of any run */
 	X(bool run_of_peer;) /* run_id is the client's, and this is the server */
 	X(DR_LIST(struct dr_live_gpu_row) live_gpus; DR_LIST(struct dr_live_path_row) live_paths;
 		DR_LIST(struct dr_live_rail_row) live_rails;)

@@ -173,7 +173,7 @@ const struct dr_delivery_gap_row *dr_fault_row_from_gaps(
 
 /* ------------------------------- the gap table ------------------------------- */
 
-static bool same_group(const struct dr_fault_row *a, const struct dr_fault_row *b)
+static bool is_of(const struct dr_gap_summary *a, const struct dr_fault_row *b)
 {
 	return a->side == b->side && a->dir == b->dir && !strcmp(a->kind, b->kind);
 }
@@ -184,10 +184,10 @@ static bool finished_hit(const struct dr_fault_row *f)
 	       f->in_flight_chunks != 0; /* 0: it hit idle paths */
 }
 
-/* Faults of first's group, or all when first is NULL; room for one number of each. */
+/* Faults of a group, or all; room for one number of each. */
 struct group {
-	const struct dr_record *rec;
-	const struct dr_fault_row *first;
+	const struct dr_fault_row **fault;
+	size_t n;
 	double *v;
 };
 
@@ -196,16 +196,13 @@ static size_t collect(const struct group *g, size_t off, bool hit)
 {
 	size_t k = 0;
 
-	for (size_t i = 0; i < g->rec->faults.n; i++) {
-		const struct dr_fault_row *f = &g->rec->faults.v[i];
-		const char *p = (const char *)f + off;
+	for (size_t i = 0; i < g->n; i++) {
+		const char *p = (const char *)g->fault[i] + off;
 		double v = hit ? known(*(const int64_t *)(const void *)p)
 			       : *(const double *)(const void *)p;
 
-		if ((g->first && !same_group(g->first, f)) || !isfinite(v) ||
-			(hit && !finished_hit(f)))
-			continue;
-		g->v[k++] = v;
+		if (isfinite(v) && (!hit || finished_hit(g->fault[i])))
+			g->v[k++] = v;
 	}
 	return k;
 }
@@ -237,9 +234,8 @@ static void summarize(struct dr_gap_summary *s, const struct group *g)
 		{ OFF(bandwidth_after_gbps), &s->after_gbps } };
 	double sum = 0;
 
-	for (size_t i = 0; i < g->rec->faults.n; i++)
-		if (!g->first || same_group(g->first, &g->rec->faults.v[i]))
-			count_fault(s, &g->rec->faults.v[i]);
+	for (size_t i = 0; i < g->n; i++)
+		count_fault(s, g->fault[i]);
 	size_t k = collect(g, OFF(gap_ns), true);
 	s->gaps = (int64_t)k;
 	for (size_t i = 0; i < k; i++)
@@ -260,7 +256,8 @@ static void summarize(struct dr_gap_summary *s, const struct group *g)
 static void summarize_group(
 	const struct dr_record *rec, const struct dr_fault_row *first, struct dr_gap_summary *s)
 {
-	struct group g = { rec, first, dr_calloc(rec->faults.n, sizeof(*g.v)) };
+	size_t n = rec->faults.n;
+	struct group g = { dr_calloc(n, sizeof(*g.fault)), 0, dr_calloc(n, sizeof(*g.v)) };
 
 	dr_fields_init(&dr_gap_summary_fields, s);
 	s->n = s->hit = s->gaps = s->failbacks = s->sum_ns = 0;
@@ -268,8 +265,12 @@ static void summarize_group(
 	snprintf(s->kind, sizeof(s->kind), "%s", first ? first->kind : "all");
 	s->side = first ? first->side : -1;
 	s->dir = first ? first->dir : -1;
-	if (g.v)
+	for (size_t i = 0; g.fault && i < n; i++)
+		if (!first || is_of(s, &rec->faults.v[i]))
+			g.fault[g.n++] = &rec->faults.v[i];
+	if (g.fault && g.v)
 		summarize(s, &g);
+	dr_free(g.fault);
 	dr_free(g.v);
 }
 
@@ -282,12 +283,13 @@ static void summarize_faults(struct dr_record *rec)
 	for (size_t i = 0; i < rec->faults.n; i++) {
 		size_t k = 0;
 
-		while (k < i && !same_group(&rec->faults.v[k], &rec->faults.v[i]))
+		while (k < rec->gap_groups.n && !is_of(&rec->gap_groups.v[k], &rec->faults.v[i]))
 			k++;
-		if (k < i)
+		if (k < rec->gap_groups.n)
 			continue;
 		summarize_group(rec, &rec->faults.v[i], &s);
-		dr_record_add(rec, gap_groups, &s);
+		if (!dr_record_add(rec, gap_groups, &s))
+			return;
 	}
 }
 
@@ -316,26 +318,23 @@ double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail)
 	return r ? r->speed_gbps : NAN;
 }
 
-static double rail_channels(const struct dr_record *rec, int64_t rail)
-{
-	double sum = 0;
-
-	for (size_t i = 0; i < rec->gpus.n; i++)
-		if (rec->gpus.v[i].primary == rail)
-			sum += (double)DR_MAX(rec->gpus.v[i].channels, 1);
-	return sum;
-}
-
 double dr_record_gpu_line_gbps(const struct dr_record *rec, int64_t gpu)
 {
 	double sum = 0;
 
-	for (size_t i = 0; i < rec->gpus.n; i++) {
-		const struct dr_gpu_row *g = &rec->gpus.v[i];
+	for (size_t k = 0; k < rec->rails.n; k++) {
+		double own = 0, all = 0; /* channels whose primary path is on this rail */
 
-		if (g->gpu == gpu)
-			sum += dr_record_rail_gbps(rec, g->primary) *
-			       (double)DR_MAX(g->channels, 1) / rail_channels(rec, g->primary);
+		for (size_t i = 0; i < rec->gpus.n; i++) {
+			const struct dr_gpu_row *g = &rec->gpus.v[i];
+			double n = (double)DR_MAX(g->channels, 1);
+
+			if (g->primary != rec->rails.v[k].rail)
+				continue;
+			all += n;
+			own += g->gpu == gpu ? n : 0;
+		}
+		sum += own > 0 ? rec->rails.v[k].speed_gbps * own / all : 0;
 	}
 	return sum > 0 ? sum : NAN;
 }

@@ -26,6 +26,8 @@
 /* Then the user is told what it waits for. */
 #define SILENT_NS DR_NS_PER_S
 
+_Static_assert((int)DR_OPTIONS_PHASES_MAX == (int)DR_RECORD_PHASES_MAX, "rows of every phase");
+
 /* ---- before the connection ---- */
 
 static void put_time(FILE *f, const char *what, int64_t ns)
@@ -247,6 +249,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	for (unsigned k = 0; k < pairs; k++)
 		s->plan.gpu[k][DR_PLAN_SERVER] = gpus[k];
 	rc = dr_plan_settle(&s->plan, e);
+	s->rec->bounds =
+		(struct dr_row_bounds){ pairs, s->plan.n_rails, dr_plan_n_channels(&s->plan) };
 	/* Rails without a partner are left out now, so that a fault may meet another NIC. */
 	if (rc == 0)
 		rc = dr_inject_check_all(s, &c->faults, e);

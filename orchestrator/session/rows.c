@@ -193,11 +193,10 @@ static void add_check(struct dr_local *l, const struct dr_integrity_row *i)
 		.side = (int)l->side,
 		.test = (int)l->phase.kind,
 		.verified = i->verified };
-	struct dr_check_row *row = l->rec->checks.v, *end = row + l->rec->checks.n;
+	struct dr_check_row *row = dr_rows_find(
+		&l->rec->checks.index, &dr_check_fields, l->rec->checks.v, l->rec->checks.n, &none);
 
-	while (row < end && (row->phase != none.phase || row->side != none.side))
-		row++;
-	if (row == end)
+	if (!row)
 		row = dr_record_add(l->rec, checks, &none);
 	if (!row)
 		return;

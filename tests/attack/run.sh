@@ -121,7 +121,20 @@ stranger() {
 	row "${status/#[0-9]*/FAIL}" "$1" "$3" "$keyed" "$unkeyed"
 }
 
-# The same in network namespaces, its server in another one.
+# Results that are made to exhaust who reads them.
+results_of() {
+	local keyed=- unkeyed status=PASS
+	python3 "$here/results.py" "$2" "$DUALRAIL" >"$work/unkeyed" 2>&1 || status=FAIL
+	unkeyed=$(tail -n 1 "$work/unkeyed")
+	if [[ ${4-} ]]; then
+		python3 "$here/results.py" "$2" "$DUALRAIL" keyed >"$work/keyed" 2>&1 || status=FAIL
+		keyed=$(tail -n 1 "$work/keyed")
+	fi
+	[[ $status == PASS ]] || cat "$work"/{un,}keyed 2>/dev/null >&2
+	row $status "$1" "$3" "$keyed" "$unkeyed"
+}
+
+# As stranger, in network namespaces, its server in another one.
 outsider() {
 	local text
 	text=$(
@@ -247,6 +260,8 @@ attack middle stranger middle "keyed: nothing is read" keyed
 attack steady-garbage stranger steady "a hello is answered within 4 s"
 attack sweep-orders orders
 attack fault-request stranger faults "refused, no command runs"
+attack peer-rows results_of rows "the client ends by itself within 20 s and 150 MB" keyed
+attack documents results_of documents "read or refused within 20 s and 1000 MB"
 attack third-host outsider reflect "no datagram leaves to it"
 attack silent-client outsider silent "no datagram leaves"
 attack planted-files suite "not written, not read, status 2" planted

@@ -146,7 +146,7 @@ FUZZ(z)
 		fz_explained(-EPROTO, &e);
 		return;
 	}
-	dr_assert(depth(j) <= DR_CONV_JSON_DEPTH_MAX);
+	dr_assert(depth(j) <= DR_JSON_DEPTH_MAX);
 	fz_shows_json(j);
 	message(j);
 	wrapped = json_pack("{s:s, s:O}", "t", "phase", "phase", j);
