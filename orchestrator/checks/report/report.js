@@ -12,6 +12,8 @@ const str = v => typeof v === "string" ? v : "";
 const isObject = v => typeof v === "object" && v !== null && !Array.isArray(v);
 /* Rows: the objects of a list. */
 const list = v => Array.isArray(v) ? v.filter(isObject) : [];
+/* What a document names is the key of a Map, never a property of an object: "__proto__", "constructor". Adds to the list of a key. */
+const push = (map, key, v) => { if (map.has(key)) map.get(key).push(v); else map.set(key, [v]); };
 /* The member at a path like "rtt_us.p50". */
 const at = (v, path) => path.split(".").reduce((o, key) => isObject(o) && Object.hasOwn(o, key) ? o[key] : undefined, v);
 const sig = v => !num(v) ? "–" : v === 0 ? "0" : Math.abs(v) >= 1000 ? Math.round(v).toString() : v.toPrecision(3).replace(/\.0+$/, "");
@@ -99,15 +101,14 @@ function marks(doc, clock) {
 }
 
 function timeline(box, doc) {
-	const clock = clocks(doc), by = { "to-server": [], "to-client": [] };
-	for (const i of list(doc.intervals))
-		if (i.gpu === null && num(i.gbps) && num(i.start_us) && Object.hasOwn(by, str(i.direction))) by[i.direction].push(i);
-	const dirs = Object.keys(by).filter(d => by[d].length);
+	const clock = clocks(doc), by = new Map();
+	for (const i of list(doc.intervals)) if (i.gpu === null && num(i.gbps) && num(i.start_us)) push(by, i.direction, i);
+	const dirs = ["to-server", "to-client"].filter(d => by.has(d));
 	if (!dirs.length) return false;
 	const tables = dirs.map(d => {
 		const x = [], y = [];
 		let end = -1;
-		for (const i of by[d]) {
+		for (const i of by.get(d)) {
 			const a = clock.session + i.start_us / 1e6, b = a + i.duration_us / 1e6;
 			if (end >= 0 && a - end > 0.001 + (b - a) / 2) { x.push(end, end + 1e-6); y.push(y[y.length - 1], null); }
 			x.push(Math.max(a, end + 2e-6)); y.push(i.gbps); end = b;
@@ -171,7 +172,7 @@ function sizes(doc) {
 	const by = new Map();
 	for (const l of list(doc.latency)) {
 		const bins = list(l.histogram).filter(b => b.from_us > 0 && [b.from_us, b.to_us, b.count].every(num));
-		if (bins.length) by.set(l.bytes, [...(by.get(l.bytes) || []), { gpu: any(l.gpu), max: at(l, "rtt_us.max"), bins }]);
+		if (bins.length) push(by, l.bytes, { gpu: any(l.gpu), max: at(l, "rtt_us.max"), bins });
 	}
 	return by;
 }
@@ -253,7 +254,7 @@ const kindOf = f => any(f.kind) + " at the " + (str(f.side) || "?") + (str(f.dir
 
 function gaps(box, doc) {
 	const by = new Map();
-	for (const f of list((doc.failover || {}).faults)) if (num(f.gap_us) && f.gap_us > 0) by.set(kindOf(f), [...(by.get(kindOf(f)) || []), f.gap_us]);
+	for (const f of list((doc.failover || {}).faults)) if (num(f.gap_us) && f.gap_us > 0) push(by, kindOf(f), f.gap_us);
 	const kinds = [...by.keys()].slice(0, 8);
 	if (!kinds.length) return false;
 	const tables = kinds.map(k => {
@@ -297,8 +298,11 @@ function parts(box, doc) {
  * such cells have a colour of their own. Wheel, + and - zoom at the cell, dragging moves, arrows choose a cell, 0 shows all. The
  * chosen cell is told in words beside the map.
  */
+const CELLS = 1 << 24; /* of a sweep of 4,096 nodes; more would take the browser's memory */
 function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle, failed = () => undefined }) {
-	const R = rows.length, C = cols.length, canvas = el("canvas"), told = el("p", "", "soft"), ctx = canvas.getContext("2d");
+	const R = rows.length, C = cols.length;
+	if (R * C > CELLS) return false;
+	const canvas = el("canvas"), told = el("p", "", "soft"), ctx = canvas.getContext("2d");
 	const image = document.createElement("canvas"), values = new Float64Array(R * C);
 	let lo = Infinity, hi = -Infinity, view = { r: 0, c: 0, h: R, w: C }, at = null, drag = null, pixels = null;
 	for (let r = 0; r < R; r++) for (let c = 0; c < C; c++) {
