@@ -19,7 +19,8 @@
 #   --output DIR          folder for results (dualrail-results)
 #   --dry-run             print the manifests (deploy) or the commands; the cluster is not asked
 #
-# Environment: KUBECTL, the program (kubectl); DUALRAIL_WAIT, seconds that cleanup waits for repairs (300).
+# Environment: KUBECTL, the program (kubectl); DUALRAIL_WAIT, seconds that cleanup waits for repairs (300); DUALRAIL_UNPACKED_MIB,
+# the largest document that results writes (512).
 # Exit status: 0; 1 wrong usage, or the job failed; 2 kubectl, cluster, rights or GPUs are missing; 3 the job goes on.
 set -euo pipefail
 
@@ -28,10 +29,15 @@ kubectl=${KUBECTL:-kubectl}
 command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' settings=()
 label=app=nccl-test
 
+# What pods and the cluster say, without characters that act on a terminal instead of showing: controls, C1 too, invalid UTF-8.
+plain() {
+	{ iconv -c -f UTF-8 -t UTF-8 || :; } | LC_ALL=C sed 's/\xc2[\x80-\x9f]/?/g' | LC_ALL=C tr '\000-\010\013-\037\177' '?'
+}
+
 fail() {
 	local status=$1
 	shift
-	printf 'deploy.sh: %s\n' "$@" >&2
+	printf 'deploy.sh: %s\n' "$@" | plain >&2
 	exit "$status"
 }
 
@@ -289,7 +295,7 @@ deploy() {
 show_status() {
 	local now
 	now=$(state)
-	k get "$(kind),pods" -l "$label" -o wide 2>/dev/null || :
+	k get "$(kind),pods" -l "$label" -o wide 2>/dev/null | plain || :
 	echo "job $(name): $now"
 	case $now in
 	complete) return 0 ;;
@@ -307,23 +313,33 @@ logs() {
 	local pod
 	for pod in $(pod_names); do
 		# The packed documents are for results.
-		k logs "$pod" --all-containers 2>&1 | sed '/^-----BEGIN DUALRAIL/,/^-----END DUALRAIL/d' | sed "s/^/$pod: /" || :
+		k logs "$pod" --all-containers 2>&1 | sed '/^-----BEGIN DUALRAIL/,/^-----END DUALRAIL/d' | plain | sed "s/^/$pod: /" || :
 	done
 }
 
+# Of each pod at most so many bytes of its log and so many documents are read, and a document is unpacked to at most 512 MiB, which is
+# what `dualrail report` reads.
+log_bytes=$((256 << 20)) documents=16 unpacked=$((${DUALRAIL_UNPACKED_MIB:-512} << 20))
+
 results() {
-	local pod found=0 file text
+	local pod found=0 file out
 	mkdir -p "$output"
 	for pod in $(pod_names); do
-		text=$(k logs "$pod" --all-containers 2>/dev/null || :)
+		k logs "$pod" --all-containers 2>/dev/null | head -c "$log_bytes" >"$work/log" || :
 		while read -r file; do
 			# A name of a pod's log is no path.
-			[[ $file =~ ^[A-Za-z0-9._-]+$ && $file != .* ]] || continue
-			awk -v b="-----BEGIN DUALRAIL RESULT $file-----" '$0 == b { on = 1; next } /^-----END DUALRAIL/ { on = 0 } on' <<<"$text" |
-				base64 -d | gzip -dc >"$output/$pod-$file" || fail 1 "$pod: $file is incomplete in the log"
-			echo "$output/$pod-$file"
+			[[ $file =~ ^[A-Za-z0-9._-]{1,100}$ && $file != .* ]] || continue
+			out=$output/$pod-$file
+			awk -v b="-----BEGIN DUALRAIL RESULT $file-----" '$0 == b { on = 1; next } /^-----END DUALRAIL/ { on = 0 } on' "$work/log" |
+				base64 -d | gzip -dc | head -c $((unpacked + 1)) >"$out" || [[ $(wc -c <"$out") -gt $unpacked ]] ||
+				fail 1 "$pod: $file is incomplete in the log"
+			[[ $(wc -c <"$out") -le $unpacked ]] || {
+				rm "$out"
+				fail 1 "$pod: $file has more than $((unpacked >> 20)) MiB unpacked (DUALRAIL_UNPACKED_MIB); it was removed"
+			}
+			echo "$out"
 			found=$((found + 1))
-		done < <(sed -n 's/^-----BEGIN DUALRAIL RESULT \(.*\)-----$/\1/p' <<<"$text")
+		done < <(sed -n 's/^-----BEGIN DUALRAIL RESULT \(.*\)-----$/\1/p' "$work/log" | head -n "$documents")
 	done
 	((found)) || fail 1 "no pod has printed a result; see: k8s/deploy.sh status, k8s/deploy.sh logs"
 }

@@ -218,6 +218,25 @@ planted() {
 	called "delete job,service,configmap,secret -l app=nccl-test"
 }
 
+@test "deploy.sh: what a pod prints neither acts on the terminal nor fills the disk" {
+	need_kustomize
+	cluster
+	echo "dualrail-0-x n1" >"$FAKE/pods"
+	printf 'a\033]0;title\007b\302\233c\rd\n\351\302\265\n' >"$FAKE/dualrail-0-x.log"
+	gives 0 deploy_sh logs
+	[ "$output" = $'dualrail-0-x: a?]0;title?b?c?d\ndualrail-0-x: \u00b5' ]
+	{
+		echo "-----BEGIN DUALRAIL RESULT pair.json-----"
+		head -c 2M /dev/zero | gzip -c | base64
+		echo "-----END DUALRAIL RESULT-----"
+	} >"$FAKE/dualrail-0-x.log"
+	export DUALRAIL_UNPACKED_MIB=1
+	tells 1 "pair.json has more than 1 MiB unpacked" deploy_sh results --output out
+	[ -z "$(ls out)" ]
+	DUALRAIL_UNPACKED_MIB=2 gives 0 deploy_sh results --output out
+	[ "$(stat -c %s out/dualrail-0-x-pair.json)" -eq 2097152 ]
+}
+
 # pods MANIFEST: pods 0 and 1 of the job in namespaces A and B; both end with status 0.
 pods() {
 	local index
