@@ -6,7 +6,7 @@
 #   scripts/image.sh BUILD
 #
 # Prints the sizes of base and image. Layers are in BUILD/image and are removed at the end, unless KEEP is set. MIRROR: of
-# Debian packages. Status 77: it cannot run here.
+# Debian packages. PACKAGES: as in the Containerfile. Status 77: it cannot run here.
 set -euo pipefail
 
 build=$(realpath "${1:?build folder}")
@@ -48,7 +48,7 @@ store umount "$base" >/dev/null
 store commit -q "$base" localhost/debian:bare >/dev/null
 # The source alone: no build trees, no repository.
 git -C "$root" ls-files -z | tar -C "$root" --null -T - -c | (rm -rf "$work/source" && mkdir "$work/source" && tar -x -C "$work/source")
-store bud --build-arg BASE=localhost/debian:bare -f "$work/source/k8s/Containerfile" -t localhost/dualrail "$work/source" \
+store bud --build-arg BASE=localhost/debian:bare ${PACKAGES:+--build-arg "PACKAGES=$PACKAGES"} -f "$work/source/k8s/Containerfile" -t localhost/dualrail "$work/source" \
 	>"$work/log" 2>&1 || { tail -n 20 "$work/log" && exit 1; }
 store images --format '{{.Name}} {{.Size}}'
 image=$(store from localhost/dualrail)
@@ -56,4 +56,6 @@ echo "runs as $(store run "$image" -- id)"
 store run "$image" -- dualrail --version
 store run "$image" -- dualrail demo --quiet
 store run "$image" -- test -e /usr/lib/dualrail/libnccl-net-ha.so
+# That all who run the image would share.
+store run "$image" -- sh -c '! ls /etc/ssh/ssh_host_* 2>/dev/null'
 echo "demo: PASS"

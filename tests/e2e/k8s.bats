@@ -237,6 +237,15 @@ planted() {
 	[ "$(stat -c %s out/dualrail-0-x-pair.json)" -eq 2097152 ]
 }
 
+@test "an image has no host keys of ssh: each pod of an MPIJob makes its own" {
+	need_kustomize
+	cluster
+	gives 0 deploy_sh deploy --dry-run --overlay mpijob --gpus-per-node 0
+	[[ $output == *"ssh-keygen -A && exec /usr/sbin/sshd"* ]]
+	[ "$(grep -v '^#' "$K8S/Containerfile" | grep -c 'ssh-keygen')" -eq 0 ]
+	grep -q 'rm -f /etc/ssh/ssh_host_' "$K8S/Containerfile"
+}
+
 # pods MANIFEST: pods 0 and 1 of the job in namespaces A and B; both end with status 0.
 pods() {
 	local index
