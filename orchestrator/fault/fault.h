@@ -105,10 +105,11 @@ struct dr_fault_control {
  * the default route and of the ssh session, whatever the guard does there; for faults of a NIC also for lo and
  * without CAP_NET_ADMIN;
  * -ENODEV; -ENOENT for an unknown exec name; -EOPNOTSUPP when nf_tables is missing; -EADDRNOTAVAIL and
- * -EBUSY for addresses.
+ * -EBUSY for addresses; what dr_fault_scope_check refuses (opt NULL: nothing).
  */
+struct dr_guard_options;
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_control *control, const struct dr_fault_execs *execs, bool allow,
+	const struct dr_fault_control *control, const struct dr_guard_options *opt, bool allow,
 	struct dr_err *e) DR_MUST_CHECK;
 /* One line: what will be done and undone; by user: what the user is asked to do. */
 void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
@@ -130,37 +131,32 @@ void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
 struct dr_guard;
 
 struct dr_guard_options {
-	const struct dr_fault_execs *execs; /* NULL: none; copied by the fork */
+	const struct dr_fault_execs *execs; /* NULL: none */
 	const char *state_dir;		    /* NULL: /run/dualrail (root), $XDG_RUNTIME_DIR, /tmp */
-	const char *nics;		    /* --fault-nics, "eth1,eth2"; NULL: all of the scope */
-	int64_t for_max_ns;		    /* the guard undoes every fault after it; 0: no bound */
-	int64_t exec_timeout_ns;	    /* deadline of one CMD or UNDO; 0: 10 s */
+	const char *nics;		    /* --fault-nics, "eth1,eth2"; NULL: all rails */
+	const char *rails; /* --rails, names of net devices and addresses; NULL: automatic */
+	struct dr_fault_control control; /* of --control, and of HOST if it is an address */
+	const struct dr_fault_spec *own; /* --fault of this end; their nic= is named here */
+	unsigned n_own;
+	int64_t for_max_ns;	 /* the guard undoes every fault after it; 0: no bound */
+	int64_t exec_timeout_ns; /* deadline of one CMD or UNDO; 0: 10 s */
 };
 
 /* The longest fault of the program; one with for=0 is undone after it. */
 #define DR_FAULT_FOR_MAX_NS (3600 * DR_NS_PER_S)
 
-/* Where a run's faults may act at this end, its NICs and what carries control; and for how long. */
-enum { DR_FAULT_SCOPE_MAX = 16 };
-struct dr_fault_scope {
-	unsigned n;
-	char nic[DR_FAULT_SCOPE_MAX][IFNAMSIZ];
-	char control[IFNAMSIZ];		     /* "": unknown */
-	struct sockaddr_storage local, peer; /* of the control connection; AF_UNSPEC: unknown */
-	/* The guard undoes a fault by itself after it, even if this process hangs; 0: no bound but
-	 * opt->for_max_ns. */
-	int64_t hold_max_ns;
-};
 /*
- * The rules of the guard, for every kind that it performs: -EPERM for a nic ("NAME[@ADDRESS]") that is not in the
- * scope or not in opt->nics, for a duration above opt->for_max_ns, and for a device that control needs
- * (dr_fault_check). A fault without a NIC, exec alone, acts on none.
+ * The rules of the guard, for every kind that it performs: -EPERM for a nic ("NAME[@ADDRESS]") that
+ * is not in opt->nics or not in opt->rails; without opt->rails for one that is never a rail by
+ * itself; for a device that opt->control or control needs (dr_fault_check); for that of the default
+ * route or the ssh session unless opt->nics or opt->own name it; and for a duration above
+ * opt->for_max_ns. A fault without a NIC, exec alone, acts on none.
  */
 int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_scope *scope, const struct dr_guard_options *opt, struct dr_err *e)
-	DR_MUST_CHECK;
+	const struct dr_fault_control *control, const struct dr_guard_options *opt,
+	struct dr_err *e) DR_MUST_CHECK;
 
-/* opt may be NULL. */
+/* opt may be NULL; what it points to outlives the guard. */
 int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, struct dr_err *e)
 	DR_MUST_CHECK;
 /* Another guard in the place of a dead one; state, options and namespace are those of dr_guard_start, whatever rights this process
@@ -186,12 +182,12 @@ struct dr_fault_report {
 /*
  * Start an injection; *out_id is set at once, the report comes through dr_guard_poll.
  * Errors: -EOPNOTSUPP when the guard does not perform this kind; -EAGAIN; -EPIPE: the guard is dead.
- * Errors of the report: those of dr_fault_scope_check, and of dr_fault_check apart from its other rules, which the
- * caller has to check before; -EBUSY when another fault, of this or another process, is on that NIC; -ENETDOWN when the
- * NIC is down; -EIO when the fault has no effect, or a command failed; -ETIMEDOUT.
+ * Errors of the report: those of dr_fault_scope_check and of the kind (dr_fault_check); -EBUSY when
+ * another fault, of this or another process, is on that NIC; -ENETDOWN when the NIC is down; -EIO
+ * when the fault has no effect, or a command failed; -ETIMEDOUT.
  */
 int dr_guard_inject(struct dr_guard *g, const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_scope *scope, uint32_t *out_id, struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_fault_control *control, uint32_t *out_id, struct dr_err *e) DR_MUST_CHECK;
 /* Start undoing fault id. Repeating it, or undoing what the guard undid by itself, is no error. */
 int dr_guard_undo(struct dr_guard *g, uint32_t id, struct dr_err *e) DR_MUST_CHECK;
 /* Readable when a report came or the guard died. */

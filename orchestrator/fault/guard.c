@@ -255,17 +255,21 @@ int dr_guard_fd(const struct dr_guard *g)
 }
 
 int dr_guard_inject(struct dr_guard *g, const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_scope *scope, uint32_t *out_id, struct dr_err *e)
+	const struct dr_fault_control *control, uint32_t *out_id, struct dr_err *e)
 {
-	struct dr_guard_request q = {
-		.op = DR_GUARD_INJECT, .id = g->last_id + 1, .spec = *s, .scope = *scope
-	};
+	struct dr_guard_request q = { .op = DR_GUARD_INJECT, .id = g->last_id + 1 };
 
 	if (dr_fault_by(s) != DR_FAULT_BY_GUARD)
 		return dr_err_set(e, -EOPNOTSUPP,
 			"fault %s is performed by the %s, not by the guard", dr_fault_name(s),
 			dr_fault_by(s) == DR_FAULT_BY_CHANNEL ? "channel" : "user");
+	dr_fault_spec_format(s, q.spec, sizeof(q.spec));
 	snprintf(q.nic, sizeof(q.nic), "%s", nic ? nic : "");
+	snprintf(q.control, sizeof(q.control), "%s", control->ifname ? control->ifname : "");
+	if (control->local)
+		memcpy(&q.local, control->local, sizeof(q.local));
+	if (control->peer)
+		memcpy(&q.peer, control->peer, sizeof(q.peer));
 	int rc = request(g, &q, e);
 	if (rc == 0)
 		*out_id = ++g->last_id;

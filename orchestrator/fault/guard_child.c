@@ -5,7 +5,7 @@
  * 2. Before a request is served, the guard checks whether its parent is dead (by pidfd, which other
  *    holders of the socket cannot delay). After that nothing is injected any more.
  * 3. When the loop ends, undo_all follows.
- * 4. It acts only within the scope of the run and the options, whatever the program has checked before.
+ * 4. It acts only within the options that it was started with, whatever the program asks for.
  */
 #include "orchestrator/fault/guard_priv.h"
 
@@ -17,12 +17,15 @@
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 enum { ACTIONS_MAX = 32, UNDO_TRIES = 5 };
+/* A fault lasts `for` and at most that much more, whatever the program forgets. */
+static const int64_t HOLD_EXTRA_NS = 10 * DR_NS_PER_S;
 /* An undo that failed is repeated after the first time, then after twice as long each time, up to the second one. */
 static const int64_t RETRY_NS = DR_NS_PER_S, RETRY_MAX_NS = 60 * DR_NS_PER_S;
 
@@ -54,30 +57,49 @@ static struct dr_fault_action *action_of(struct guard *g, uint32_t id)
 }
 
 /* When it is undone at the latest. */
-static int64_t held_until(const struct guard *g, int64_t hold_ns)
+static int64_t held_until(const struct guard *g, int64_t for_ns)
 {
-	int64_t max = g->opt->for_max_ns;
+	int64_t max = g->opt->for_max_ns, hold_ns = for_ns ? for_ns + HOLD_EXTRA_NS : 0;
 
 	if (max && (!hold_ns || hold_ns > max))
 		hold_ns = max;
 	return hold_ns ? dr_now_ns() + hold_ns : DR_NEVER;
 }
 
+/* Everything in the request is doubted. */
+static int check(const struct guard *g, const struct dr_guard_request *q, struct dr_fault_spec *s,
+	struct dr_err *e)
+{
+	struct dr_fault_control control = { .ifname = q->control,
+		.ssh = getenv("SSH_CONNECTION"),
+		.local = q->local.ss_family ? (const struct sockaddr *)&q->local : NULL,
+		.peer = q->peer.ss_family ? (const struct sockaddr *)&q->peer : NULL };
+
+	if (!memchr(q->spec, 0, sizeof(q->spec)) || !memchr(q->nic, 0, sizeof(q->nic)) ||
+		!memchr(q->control, 0, sizeof(q->control)))
+		return dr_err_set(e, -EPROTO, "refused: a text of the request has no end");
+	int rc = dr_fault_spec_parse(q->spec, s, e);
+	if (rc == 0 && dr_fault_by(s) != DR_FAULT_BY_GUARD)
+		rc = dr_err_set(e, -EOPNOTSUPP, "refused: %s is no fault of the guard", q->spec);
+	return rc ? rc : dr_fault_scope_check(s, q->nic, &control, g->opt, e);
+}
+
 static void inject(struct guard *g, const struct dr_guard_request *q)
 {
 	struct dr_fault_report r = { .id = q->id };
 	struct dr_fault_action *a = action_of(g, 0);
+	struct dr_fault_spec s;
 	struct dr_err e;
 
-	r.err = dr_fault_scope_check(&q->spec, q->nic, &q->scope, g->opt, &e);
-	if (r.err) {
+	r.err = check(g, q, &s, &e);
+	if (r.err == 0 && (!a || action_of(g, q->id)))
+		r.err = dr_err_set(&e, -ENOSPC, "too many faults at once, or id %u is in use",
+			(unsigned)q->id);
+	if (r.err)
 		snprintf(r.text, sizeof(r.text), "%s", e.text);
-	} else if (!a) {
-		r.err = -ENOSPC;
-		snprintf(r.text, sizeof(r.text), "too many faults at once");
-	} else if (dr_fault_action_inject(a, &q->spec, q->nic, g->opt, &r) == 0) {
+	else if (dr_fault_action_inject(a, &s, q->nic, g->opt, &r) == 0) {
 		a->id = q->id;
-		a->hold_until_ns = held_until(g, q->scope.hold_max_ns);
+		a->hold_until_ns = held_until(g, s.for_ns);
 	}
 	reply(g, &r);
 }

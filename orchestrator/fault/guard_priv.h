@@ -7,22 +7,24 @@
 #include <sys/types.h>
 
 /*
- * Between the program and its guard: a SOCK_SEQPACKET pair. Both sides are
- * one program after a fork, so structs and pointers to constants are sent unchanged. Requests go one
- * way, struct dr_fault_report the other, the first with id 0 when the guard is ready.
+ * Between the program and its guard: a SOCK_SEQPACKET pair. Who takes the program over must not
+ * rule the guard: a request has values alone, no pointer, and the guard checks each. struct
+ * dr_fault_report goes the other way, the first with id 0 when the guard is ready.
  */
 enum dr_guard_op { DR_GUARD_INJECT, DR_GUARD_UNDO, DR_GUARD_STOP };
 struct dr_guard_request {
 	enum dr_guard_op op;
-	uint32_t id;
-	struct dr_fault_spec spec;
+	uint32_t id;		      /* not 0 */
+	char spec[DR_FAULT_SPEC_MAX]; /* text of dr_fault_spec_format */
 	char nic[DR_FAULT_NIC_MAX];
-	struct dr_fault_scope scope;
+	char control[IFNAMSIZ];		     /* of the control connection; "": unknown */
+	struct sockaddr_storage local, peer; /* AF_UNSPEC: unknown */
 };
 
 /*
  * Between the program and the keeper, another such pair: a request and its answer. START comes with the guard's
- * descriptor; BURY kills the guard, waits for its end and undoes what it left.
+ * descriptor, and is refused while there is a guard; BURY kills the guard, waits for its end and
+ * undoes what it left.
  */
 enum dr_keeper_op { DR_KEEPER_START, DR_KEEPER_BURY };
 struct dr_keeper_answer {

@@ -33,10 +33,7 @@ static struct dr_guard *guard;
 
 enum { DEADLINE_S = 10 };
 
-/* The NICs of the run; one does not exist. */
-static const struct dr_fault_scope scope = {
-	.n = 4, .nic = { "rail0", "rail1", "rail0x", "lo" }, .control = "ctl0"
-};
+static const struct dr_fault_control control = { .ifname = "ctl0" };
 
 static int64_t soon(void)
 {
@@ -220,7 +217,7 @@ static int try_inject(
 	struct dr_fault_spec s = spec(text);
 	struct dr_err e;
 	uint32_t id;
-	int rc = dr_guard_inject(g, &s, nic, &scope, &id, &e);
+	int rc = dr_guard_inject(g, &s, nic, &control, &id, &e);
 
 	memset(r, 0, sizeof(*r));
 	if (rc == 0)
@@ -500,17 +497,15 @@ static void several_and_busy(void **state)
 
 static void bounded(void **state)
 {
-	struct dr_fault_scope quick = {
-		.n = 1, .nic = { "rail0" }, .hold_max_ns = 200 * DR_NS_PER_MS
-	};
-	struct dr_fault_spec s = spec("blackhole");
+	struct dr_guard_options opt = { .for_max_ns = 200 * DR_NS_PER_MS };
+	struct dr_fault_spec s = spec("blackhole:for=0");
 	struct dr_fault_report r;
 	struct dr_err e;
 	uint32_t id;
 
 	(void)state;
-	begin();
-	assert_int_equal(dr_guard_inject(guard, &s, "rail0", &quick, &id, &e), 0);
+	begin_with(&opt);
+	assert_int_equal(dr_guard_inject(guard, &s, "rail0", &control, &id, &e), 0);
 	assert_int_equal(wait_report(guard, &r), 0);
 	assert_true(r.id == id && !r.undo && r.err == 0);
 	assert_int_equal(wait_report(guard, &r), 0); /* the bound is over: undone by itself */
@@ -712,8 +707,8 @@ static void control_is_spared(void **state)
 static void guard_keeps_to_its_scope(void **state)
 {
 	static const char *const refused[][3] = {
-		{ "link-down:for=0", "ctl0", "ctl0 carries no path of this run" },
-		{ "exec=none:for=0", "ctl0", "ctl0 carries no path of this run" },
+		{ "link-down:for=0", "ctl0", "ctl0 is not in --fault-nics" },
+		{ "exec=none:for=0", "ctl0", "ctl0 is not in --fault-nics" },
 		{ "exec=none:for=0", "rail0", "rail0 is not in --fault-nics rail1,rail0x" },
 		{ "link-down:for=1s", "rail1", "the longest fault lasts 200 ms" },
 	};
@@ -721,11 +716,7 @@ static void guard_keeps_to_its_scope(void **state)
 	struct dr_guard_options opt = {
 		.execs = &t, .nics = "rail1,rail0x", .for_max_ns = 200 * DR_NS_PER_MS
 	};
-	struct dr_fault_scope wide = { .n = 2, .nic = { "ctl0", "rail1" }, .control = "ctl0" };
-	struct dr_fault_spec s = spec("exec=none:nic=ctl0,for=0");
 	struct dr_fault_report r;
-	struct dr_err e;
-	uint32_t id;
 
 	(void)state;
 	assert_int_equal(dr_fault_execs_add(&t, "none=false,true", NULL), 0);
@@ -741,9 +732,7 @@ static void guard_keeps_to_its_scope(void **state)
 	end(NULL);
 	opt.nics = NULL;
 	begin_with(&opt);
-	assert_int_equal(dr_guard_inject(guard, &s, "ctl0", &wide, &id, &e), 0);
-	assert_int_equal(wait_report(guard, &r), 0);
-	assert_int_equal(r.err, -EPERM);
+	assert_int_equal(try_inject(guard, "exec=none:nic=ctl0,for=0", "ctl0", &r), -EPERM);
 	assert_non_null(strstr(r.text, "control connection"));
 	end(NULL);
 	dr_fault_execs_fini(&t);

@@ -81,7 +81,7 @@ _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_option
 		struct dr_keeper_answer a = { .pid = 0 };
 
 		if (op == DR_KEEPER_START)
-			a.pid = k.guard = start_guard(&k, passed);
+			a.pid = k.guard ? -EBUSY : (k.guard = start_guard(&k, passed));
 		else
 			bury(&k, &a.left);
 		if (passed >= 0)

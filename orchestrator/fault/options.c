@@ -89,9 +89,11 @@ void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o)
 
 struct dr_guard_options dr_fault_options_guard(const struct dr_fault_options *f)
 {
-	return (struct dr_guard_options){
-		.execs = &f->execs, .nics = f->nics, .for_max_ns = DR_FAULT_FOR_MAX_NS
-	};
+	return (struct dr_guard_options){ .execs = &f->execs,
+		.nics = f->nics,
+		.own = f->list.v,
+		.n_own = f->list.n,
+		.for_max_ns = DR_FAULT_FOR_MAX_NS };
 }
 
 void dr_fault_options_fini(struct dr_fault_options *f)

@@ -22,7 +22,7 @@ struct dr_fault_options {
 
 /* Before dr_options_parse: adds the group to o, which uses f from then on. f is zeroed memory. */
 void dr_fault_options_attach(struct dr_fault_options *f, struct dr_options *o);
-/* What the guard is started with. */
+/* What the guard is started with, apart from rails and control. */
 struct dr_guard_options dr_fault_options_guard(const struct dr_fault_options *f);
 void dr_fault_options_fini(struct dr_fault_options *f);
 

@@ -97,22 +97,39 @@ static const char *management_use(
 	return marked(s, nic) ? "carries the ssh session" : NULL;
 }
 
-/* The NIC was chosen by its path, not by the user. */
+/* The NIC was chosen by its path, not by the user; opt: nor by the options of this end. */
 static int check_management(struct needed *s, const struct dr_netdev *nic,
-	const struct dr_fault_control *c, struct dr_err *e)
+	const struct dr_fault_control *c, const struct dr_guard_options *opt, struct dr_err *e)
 {
 	const char *use = management_use(s, nic, c), *rails = c->rails ? c->rails : "";
 
 	if (!use)
 		return 0;
+	if (opt)
+		return dr_err_set(e, -EPERM,
+			"refused: %s %s; start this end with --fault-nics %s if it may be cut",
+			nic->name, use, nic->name);
 	return dr_err_set(e, -EPERM,
 		"refused: %s %s; give HOST's management address%s%s%s, or name it: nic=%s",
 		nic->name, use, *rails ? ", so that " : "", rails, *rails ? " are rails" : "",
 		nic->name);
 }
 
-static int check_control(
-	const struct dr_netdev *nic, bool named, const struct dr_fault_control *c, struct dr_err *e)
+/* What is never a rail by itself is one only where --rails names it. */
+static int check_automatic(const struct needed *s, const struct dr_netdev *nic, struct dr_err *e)
+{
+	struct dr_netdev_choice choice = { .devs = s->devs, .n_devs = s->n };
+	enum dr_netdev_why why = dr_netdev_refused(&choice, nic);
+
+	if (why != DR_NETDEV_PORT && why != DR_NETDEV_VIRTUAL && why != DR_NETDEV_BRIDGE)
+		return 0;
+	return dr_err_set(e, -EPERM, "refused: %s is no rail: %s; name it with --rails at this end",
+		nic->name, dr_netdev_why_text(why));
+}
+
+/* opt: of the guard; NULL: the rules without it. */
+static int check_control(const struct dr_netdev *nic, bool named, const struct dr_fault_control *c,
+	const struct dr_guard_options *opt, struct dr_err *e)
 {
 	struct needed s = { 0 };
 	int rc = dr_netdev_list(&s.devs, &s.n, e);
@@ -121,13 +138,17 @@ static int check_control(
 		return rc;
 	s.marks = dr_calloc(s.n + 1, sizeof(*s.marks));
 	rc = s.marks ? mark_control(&s, c, e) : dr_err_set(e, -ENOMEM, "out of memory");
+	if (rc == 0 && opt)
+		rc = mark_control(&s, &opt->control, e);
 	if (rc == 0 && marked(&s, nic))
 		rc = dr_err_set(e, -EPERM,
 			"%s refused: the control connection needs that device; give a HOST that is reached "
 			"over another NIC (--control ADDR|IF names the NIC at this end), or another nic=",
 			nic->name);
 	if (rc == 0 && !named)
-		rc = check_management(&s, nic, c, e);
+		rc = check_management(&s, nic, c, opt, e);
+	if (rc == 0 && opt && !opt->rails)
+		rc = check_automatic(&s, nic, e);
 	dr_netdev_list_free(s.devs);
 	dr_free(s.marks);
 	return rc;
@@ -154,31 +175,45 @@ static int check_nic(const struct dr_fault_spec *s, const char *name,
 		return dr_err_set(e, -EINVAL, "no NIC known for path %u; give nic=NAME", s->path);
 	int rc = dr_fault_nic_find(name, nic, state, e);
 	if (rc == 0 && c)
-		rc = check_control(&nic->dev, s->nic[0], c, e);
+		rc = check_control(&nic->dev, s->nic[0], c, NULL, e);
 	return rc ? rc : check_rights(s, &nic->dev, c ? c->guard : NULL, e);
+}
+
+static int device(const char *name, struct dr_netdev *out, struct dr_err *e)
+{
+	char ifname[DR_FAULT_NIC_MAX];
+
+	snprintf(ifname, sizeof(ifname), "%.*s", (int)strcspn(name, "@"), name);
+	return dr_netdev_by_name(ifname, out, e);
 }
 
 /* The NIC that a command is told: it may be lo, or none at all. */
 static int check_told(const struct dr_fault_spec *s, const char *name,
 	const struct dr_fault_control *c, struct dr_err *e)
 {
-	char ifname[IFNAMSIZ];
 	struct dr_netdev dev;
 
 	if (!name || !name[0] || !c)
 		return 0;
-	snprintf(ifname, sizeof(ifname), "%.*s", (int)DR_MIN(strcspn(name, "@"), IFNAMSIZ - 1ul),
-		name);
-	int rc = dr_netdev_by_name(ifname, &dev, e);
-	return rc || dev.loopback ? rc : check_control(&dev, s->nic[0], c, e);
+	int rc = device(name, &dev, e);
+	return rc || dev.loopback ? rc : check_control(&dev, s->nic[0], c, NULL, e);
 }
 
-/* Is the name one of the list, "eth1,eth2"? */
-static bool listed(const char *list, const char *name, size_t len)
+/* Does the list, "eth1,eth2@10.0.0.1,10.0.1.1", have the device, by its name or an address? */
+static bool listed(const char *list, const struct dr_netdev *d)
 {
-	for (; *list; list += strcspn(list, ","), list += *list == ',')
-		if (strcspn(list, ",") == len && memcmp(list, name, len) == 0)
+	for (; *list; list += strcspn(list, ","), list += *list == ',') {
+		struct sockaddr_storage sa;
+		struct dr_netdev by;
+		char item[128];
+
+		snprintf(item, sizeof(item), "%.*s", (int)strcspn(list, ",@"), list);
+		if (strcmp(item, d->name) == 0 ||
+			(dr_netdev_addr_parse(item, &sa) == 0 &&
+				dr_netdev_by_addr((struct sockaddr *)&sa, &by, NULL) == 0 &&
+				by.ifindex == d->ifindex))
 			return true;
+	}
 	return false;
 }
 
@@ -196,39 +231,34 @@ static int check_limits(
 }
 
 int dr_fault_scope_check(const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_scope *scope, const struct dr_guard_options *opt, struct dr_err *e)
+	const struct dr_fault_control *control, const struct dr_guard_options *opt,
+	struct dr_err *e)
 {
-	const struct sockaddr *local = (const struct sockaddr *)&scope->local;
-	const struct sockaddr *peer = (const struct sockaddr *)&scope->peer;
-	struct dr_fault_control control = { .ifname = scope->control,
-		.local = local->sa_family ? local : NULL,
-		.peer = peer->sa_family ? peer : NULL,
-		.ssh = getenv("SSH_CONNECTION") };
-	size_t len = strcspn(nic, "@");
-	bool known = false;
 	int rc = check_limits(s, opt, e);
+	bool named = opt->nics != NULL;
+	struct dr_netdev d;
 
-	if (rc || (!len && !s->kind->nic))
+	if (rc || (!nic[0] && !s->kind->nic) || (rc = device(nic, &d, e)) != 0)
 		return rc;
-	for (unsigned i = 0; i < scope->n; i++)
-		known |= strlen(scope->nic[i]) == len && memcmp(scope->nic[i], nic, len) == 0;
-	if (!known)
-		return dr_err_set(
-			e, -EPERM, "refused: %.*s carries no path of this run", (int)len, nic);
-	if (opt->nics && !listed(opt->nics, nic, len))
-		return dr_err_set(e, -EPERM, "refused: %.*s is not in --fault-nics %s of this end",
-			(int)len, nic, opt->nics);
-	return check_told(s, nic, &control, e);
+	if (opt->nics && !listed(opt->nics, &d))
+		return dr_err_set(e, -EPERM, "refused: %s is not in --fault-nics %s of this end",
+			d.name, opt->nics);
+	if (opt->rails && !listed(opt->rails, &d))
+		return dr_err_set(e, -EPERM, "refused: %s is not in --rails %s of this end", d.name,
+			opt->rails);
+	for (unsigned i = 0; i < opt->n_own; i++)
+		named |=
+			opt->own[i].side == DR_FAULT_CLIENT && strcmp(opt->own[i].nic, d.name) == 0;
+	return d.loopback ? 0 : check_control(&d, named, control, opt, e);
 }
 
 int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
-	const struct dr_fault_control *control, const struct dr_fault_execs *execs, bool allow,
+	const struct dr_fault_control *control, const struct dr_guard_options *opt, bool allow,
 	struct dr_err *e)
 {
 	const struct dr_fault_kind *k = s->kind;
-	struct dr_guard_options opt = { .execs = execs };
 	struct dr_fault_action a = {
-		.spec = s, .opt = &opt, .guard = control ? control->guard : NULL
+		.spec = s, .opt = opt, .guard = control ? control->guard : NULL
 	};
 	struct dr_fault_nic found = { .address = "" };
 	int rc = 0;
@@ -242,6 +272,8 @@ int dr_fault_check(const struct dr_fault_spec *s, const char *nic,
 		rc = check_told(s, nic, control, e);
 	if (rc == 0 && k->prepare)
 		rc = k->prepare(&a, k->nic ? &found : NULL, e);
+	if (rc == 0 && opt && k->by == DR_FAULT_BY_GUARD)
+		rc = dr_fault_scope_check(s, nic ? nic : "", control, opt, e);
 	dr_state_fini(&a.state);
 	return rc;
 }

@@ -170,6 +170,7 @@ static void exec_table(void **state)
 static void rules(void **state)
 {
 	struct dr_fault_execs t = { 0 };
+	struct dr_guard_options opt = { .execs = &t };
 	struct dr_fault_spec s;
 	char text[256];
 	struct dr_err e;
@@ -177,9 +178,9 @@ static void rules(void **state)
 	(void)state;
 	assert_int_equal(dr_fault_execs_add(&t, "cut=true,false", &e), 0);
 	assert_int_equal(dr_fault_spec_parse("exec=cut", &s, &e), 0);
-	assert_int_equal(dr_fault_check(&s, NULL, NULL, &t, false, &e), -EACCES);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, &opt, false, &e), -EACCES);
 	assert_non_null(strstr(e.text, "--allow-faults"));
-	assert_int_equal(dr_fault_check(&s, NULL, NULL, &t, true, &e), 0);
+	assert_int_equal(dr_fault_check(&s, NULL, NULL, &opt, true, &e), 0);
 	assert_int_equal(dr_fault_check(&s, NULL, NULL, NULL, true, &e), -ENOENT);
 	dr_fault_describe(&s, NULL, &t, text, sizeof(text));
 	assert_non_null(strstr(text, "then 'false'"));

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "orchestrator/session/offer.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -12,10 +13,6 @@
 
 /* Faults at this end. Results come as reports: the guard's from inside the loop, others from inside the call. Invariant:
  * what the guard holds has an entry in held[] until the guard reports that it was undone. */
-
-/* The guard undoes by itself what this process forgot: a fault may last `for` and that much more, and never longer than
- * DR_FAULT_FOR_MAX_NS. */
-#define HOLD_EXTRA_NS (10 * DR_NS_PER_S)
 
 /* Requests that the guard had no room for wait for its next report. */
 static void send_undo(struct dr_injector *inj)
@@ -129,15 +126,44 @@ static void on_guard(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 		guard_died(s);
 }
 
+static struct dr_fault_control control_of(const struct dr_route *r)
+{
+	return (struct dr_fault_control){ .ifname = r->ifname,
+		.local = r->local.ss_family ? (const struct sockaddr *)&r->local : NULL,
+		.peer = r->peer.ss_family ? (const struct sockaddr *)&r->peer : NULL,
+		.ssh = getenv("SSH_CONNECTION") };
+}
+
+/* What the options say of rails and control, before anything comes from outside. */
+static void read_options(struct dr_injector *inj, const struct dr_options *o, const char *host)
+{
+	const struct dr_transport_kind *t;
+	struct sockaddr_storage sa;
+	char text[sizeof(inj->rails)];
+
+	if (o->rails && strcmp(o->rails, "auto") != 0) {
+		snprintf(inj->rails, sizeof(inj->rails), "%s", o->rails);
+		inj->go.rails = inj->rails;
+	}
+	/* A transport's own names; which one a client will ask for is not known. */
+	for (size_t i = 0; (t = dr_transport_kind_at(i)) != NULL; i++)
+		if (dr_rails_rename(t, inj->rails, text, sizeof(text), NULL))
+			memcpy(inj->rails, text, sizeof(text));
+	bool numeric = host && dr_netdev_addr_parse(host, &sa) == 0; /* no name server is asked */
+	if (dr_rails_route(o, numeric ? host : NULL, &inj->told, NULL) == 0)
+		inj->go.control = control_of(&inj->told);
+}
+
 int dr_inject_init(struct dr_session *s, struct dr_err *e)
 {
-	struct dr_guard_options go = dr_fault_options_guard(s->opt->faults);
 	struct dr_injector *inj = &s->inj;
 
+	inj->go = dr_fault_options_guard(s->opt->faults);
 	inj->po.ready = on_guard;
 	if (!s->opt->faults->allow)
 		return 0;
-	int rc = dr_guard_start(&go, &inj->guard, e);
+	read_options(inj, s->opt, s->side == DR_PLAN_CLIENT ? s->opt->host : NULL);
+	int rc = dr_guard_start(&inj->go, &inj->guard, e);
 	return rc ? rc : watch_guard(s, e);
 }
 
@@ -194,11 +220,6 @@ int dr_inject_allowed(const struct dr_session *s, struct dr_err *e)
 	return 0;
 }
 
-static void add_name(const char *name, unsigned i, unsigned n, char *buf, size_t len)
-{
-	dr_append(buf, len, "%s%s", i == 0 ? "" : i + 1 < n ? ", " : " and ", name);
-}
-
 /* This end's rails if the control connection ran over `management`: the others, and its present NIC. */
 static void rails_without(const struct dr_session *s, const char *management, char *buf, size_t len)
 {
@@ -219,7 +240,7 @@ static void rails_without(const struct dr_session *s, const char *management, ch
 			name[kept++] = name[i];
 	}
 	for (unsigned i = 0; kept > 1 && i < kept; i++)
-		add_name(name[i], i, kept, buf, len);
+		dr_append(buf, len, "%s%s", !i ? "" : i + 1 < kept ? ", " : " and ", name[i]);
 }
 
 /* Does a path of the run use the rail? */
@@ -251,55 +272,24 @@ static int check_named(const struct dr_session *s, const struct dr_fault_spec *f
 		e, -EINVAL, "refused: %s carries no path of this run; rails are %s", f->nic, rails);
 }
 
-/* The NICs of the plan, and what carries control. */
-static struct dr_fault_scope scope_of(const struct dr_session *s)
-{
-	struct dr_fault_scope scope = { .local = s->route.local, .peer = s->route.peer };
-
-	_Static_assert((int)DR_FAULT_SCOPE_MAX >= (int)DR_RAILS_MAX, "every rail fits");
-	snprintf(scope.control, sizeof(scope.control), "%s", s->route.ifname);
-	for (unsigned i = 0; i < s->plan.n_rails; i++)
-		if (rail_in_use(&s->plan, i))
-			snprintf(scope.nic[scope.n++], IFNAMSIZ, "%s",
-				s->plan.rail[i][s->side].name);
-	return scope;
-}
-
-/* The guard checks this again. */
-static int check_scope(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
-{
-	struct dr_guard_options go = dr_fault_options_guard(s->opt->faults);
-	struct dr_fault_scope scope = scope_of(s);
-
-	if (dr_fault_by(f) != DR_FAULT_BY_GUARD)
-		return 0;
-	return dr_fault_scope_check(f, dr_inject_target(f, &s->plan).nic, &scope, &go, e);
-}
-
 int dr_inject_check(const struct dr_session *s, const struct dr_fault_spec *f, struct dr_err *e)
 {
 	char buf[DR_FAULT_NIC_MAX], rails[(DR_RAILS_MAX + 1) * (IFNAMSIZ + 5)];
-	struct dr_fault_control control = { .ifname = s->route.ifname,
-		.local = (const struct sockaddr *)&s->route.local,
-		.peer = (const struct sockaddr *)&s->route.peer,
-		.ssh = getenv("SSH_CONNECTION"),
-		.guard = s->inj.guard,
-		.rails = rails };
+	struct dr_fault_control control = control_of(&s->route);
 	int rc = dr_inject_allowed(s, e);
 
+	control.guard = s->inj.guard;
+	control.rails = rails;
 	rails_without(s, dr_inject_target(f, &s->plan).nic, rails, sizeof(rails));
-
 	if (rc == 0 && s->side == DR_PLAN_SERVER && !s->plan.server_faults)
 		rc = dr_err_set(e, -EACCES, "faults at the server were not announced");
 	if (rc == 0)
 		rc = dr_kind_fault_check(dr_plan_kind(&s->plan), dr_fault_name(f), e);
 	if (rc == 0)
 		rc = dr_fault_check(f, nic_address(f, &s->plan, buf, sizeof(buf)), &control,
-			&s->opt->faults->execs, s->opt->faults->allow, e);
+			&s->inj.go, s->opt->faults->allow, e);
 	if (rc == 0)
 		rc = check_named(s, f, e);
-	if (rc == 0)
-		rc = check_scope(s, f, e);
 	return rc ? dr_err_prefix(e, "--fault %s", dr_fault_name(f)) : 0;
 }
 
@@ -363,10 +353,9 @@ static int by_guard(
 	struct dr_session *s, const struct dr_fault_spec *f, uint32_t id, struct dr_err *e)
 {
 	struct dr_injected *h = held_by_guard(&s->inj, 0);
-	struct dr_fault_scope scope = scope_of(s);
+	struct dr_fault_control control = control_of(&s->route);
 	char buf[DR_FAULT_NIC_MAX];
 
-	scope.hold_max_ns = f->for_ns ? f->for_ns + HOLD_EXTRA_NS : 0;
 	if (!s->inj.guard)
 		return dr_err_set(e, -EPIPE, "no fault guard; start this end again");
 	if (held(&s->inj, id))
@@ -374,7 +363,7 @@ static int by_guard(
 	if (!h)
 		return dr_err_set(e, -ENOSPC, "%d faults are active already", DR_INJECTED_MAX);
 	int rc = dr_guard_inject(s->inj.guard, f, nic_address(f, &s->plan, buf, sizeof(buf)),
-		&scope, &h->guard_id, e);
+		&control, &h->guard_id, e);
 	if (rc == 0)
 		h->id = id;
 	return rc;

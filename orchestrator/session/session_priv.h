@@ -56,6 +56,9 @@ enum { DR_INJECTED_MAX = 32 };
 /* Faults at this end: those of NICs through the guard, closed connections through the workers, manual ones by
  * asking. Without --allow-faults there is no guard and every request is refused. */
 struct dr_injector {
+	struct dr_guard_options go;
+	char rails[1024];     /* --rails with the names of net devices */
+	struct dr_route told; /* go.control */
 	struct dr_guard *guard;
 	struct dr_pollable po;
 	struct dr_injected held[DR_INJECTED_MAX];

@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "orchestrator/fault/guard_priv.h"
+
+#include "base/log.h"
+#include "base/packet.h"
+#include "orchestrator/demo/lab.h"
+#include "topology/netdev.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* Requests that the program sends once somebody else has taken it over. The test runs on node 0 of
+ * a lab with two rails. */
+static struct dr_err unsupported;
+static struct dr_lab lab;
+static char dir[64];
+static struct dr_guard *guard;
+
+enum { ID = 77, DEADLINE_MS = 20000 };
+
+static int set_up(void **state)
+{
+	(void)state;
+	if (dr_lab_supported(&unsupported) < 0)
+		return 0;
+	snprintf(dir, sizeof(dir), "/tmp/dr-guard-test-XXXXXX");
+	return mkdtemp(dir) ? dr_lab_create(2, 0, &lab, NULL) || dr_lab_enter(&lab, 0, NULL) : -1;
+}
+
+static int tear_down(void **state)
+{
+	(void)state;
+	if (unsupported.code)
+		return 0;
+	dr_lab_destroy(&lab);
+	return rmdir(dir); /* fails when a state file is left */
+}
+
+static int end(void **state)
+{
+	(void)state;
+	dr_guard_stop(guard);
+	guard = NULL;
+	return 0;
+}
+
+static void begin(const struct dr_guard_options *opt)
+{
+	struct dr_guard_options o = *opt;
+	struct dr_err e;
+
+	if (unsupported.code) {
+		print_message("SKIP: %s\n", unsupported.text);
+		skip();
+	}
+	o.state_dir = dir;
+	if (dr_guard_start(&o, &guard, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+/* The error of the guard's answer. */
+static int ask(const struct dr_guard_request *q, struct dr_fault_report *r)
+{
+	struct pollfd p = { .fd = guard->fd, .events = POLLIN };
+
+	assert_int_equal(send(guard->fd, q, sizeof(*q), 0), sizeof(*q));
+	assert_int_equal(poll(&p, 1, DEADLINE_MS), 1);
+	if (dr_guard_poll(guard, r) != 1)
+		fail_msg("the guard died");
+	return r->err;
+}
+
+static struct dr_guard_request request_for(const char *text, const char *nic)
+{
+	struct dr_guard_request q = { .op = DR_GUARD_INJECT, .id = ID };
+
+	snprintf(q.spec, sizeof(q.spec), "%s", text);
+	snprintf(q.nic, sizeof(q.nic), "%s", nic);
+	return q;
+}
+
+static bool is_up(const char *nic)
+{
+	struct dr_netdev d;
+
+	return dr_netdev_by_name(nic, &d, NULL) == 0 && d.up;
+}
+
+/* "": it is done, and undone. */
+static void expect(const struct dr_guard_options *opt, const char *nic, const char *why)
+{
+	struct dr_guard_request q = request_for("link-down:path=0,nic=any,for=60s", nic);
+	struct dr_fault_report r;
+
+	begin(opt);
+	int rc = ask(&q, &r);
+	if (!*why ? rc : !rc || !strstr(r.text, why))
+		fail_msg("%s: '%s', not '%s'", nic, r.text, why);
+	assert_int_equal(is_up(nic), *why != '\0');
+	end(NULL);
+	assert_true(is_up(nic));
+}
+
+/* The request names no control connection: the guard has its own options. */
+static void control_is_spared(void **state)
+{
+	struct sockaddr_in local = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a4dff01) };
+	struct sockaddr_in peer = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(0x0a4dff02) };
+	struct dr_fault_control by_name = { .ifname = "ctl0" };
+	struct dr_fault_control by_address = { .local = (struct sockaddr *)&local };
+	struct dr_fault_control by_host = { .peer = (struct sockaddr *)&peer };
+
+	(void)state;
+	expect(&(struct dr_guard_options){ .control = by_name }, "ctl0", "control connection");
+	expect(&(struct dr_guard_options){ .control = by_address }, "ctl0", "control connection");
+	expect(&(struct dr_guard_options){ .control = by_host }, "ctl0", "control connection");
+	expect(&(struct dr_guard_options){ .control = by_host }, "rail0", "");
+}
+
+static void what_is_no_rail_is_spared(void **state)
+{
+	(void)state;
+	expect(&(struct dr_guard_options){ .rails = "rail0,10.77.1.1" }, "ctl0",
+		"ctl0 is not in --rails");
+	expect(&(struct dr_guard_options){ .rails = "10.77.0.1" }, "rail1",
+		"rail1 is not in --rails");
+	expect(&(struct dr_guard_options){ .rails = "rail0@10.77.0.1,10.77.1.1" }, "rail1", "");
+	expect(&(struct dr_guard_options){ .rails = "rail0@10.77.0.1,10.77.1.1" }, "rail0", "");
+	if (system("ip link add port0 type veth peer name port1 && ip link add br0 type bridge && "
+		   "ip link set port0 master br0 up"))
+		skip();
+	expect(&(struct dr_guard_options){ .nics = NULL }, "port0",
+		"port0 is no rail: belongs to a bond or bridge");
+	assert_int_equal(system("ip link del br0; ip link del port0"), 0);
+}
+
+/* Only this end's own options name the NIC of the default route, not the request. */
+static void management_is_spared(void **state)
+{
+	struct dr_fault_spec own[2];
+
+	(void)state;
+	if (unsupported.code)
+		skip();
+	assert_int_equal(dr_fault_spec_parse("link-down:nic=rail1", &own[0], NULL), 0);
+	assert_int_equal(dr_fault_spec_parse("link-down:nic=rail1,side=server", &own[1], NULL), 0);
+	assert_int_equal(system("ip route add default via 10.77.255.2 dev ctl0"), 0);
+	expect(&(struct dr_guard_options){ .own = own, .n_own = 2 }, "ctl0",
+		"start this end with --fault-nics ctl0");
+	assert_int_equal(system("ip route replace default via 10.77.1.2"), 0);
+	expect(&(struct dr_guard_options){ .own = own + 1, .n_own = 1 }, "rail1",
+		"start this end with --fault-nics rail1");
+	expect(&(struct dr_guard_options){ .own = own, .n_own = 1 }, "rail1", "");
+	assert_int_equal(system("ip route replace default via 10.77.1.2"), 0);
+	expect(&(struct dr_guard_options){ .nics = "rail1" }, "rail1", "");
+	assert_int_equal(system("ip route del default"), 0);
+}
+
+static void values_are_checked(void **state)
+{
+	struct dr_guard_request q = request_for("link-down:path=0,for=60s", "rail0");
+	struct dr_fault_report r;
+
+	(void)state;
+	begin(&(struct dr_guard_options){ .nics = NULL });
+	assert_int_equal(ask(&q, &r), 0);
+	snprintf(q.nic, sizeof(q.nic), "rail1");
+	assert_int_equal(ask(&q, &r), -ENOSPC); /* the id is in use: it could not be undone */
+	q.id = 0;
+	assert_int_equal(ask(&q, &r), -ENOSPC);
+	assert_true(is_up("rail1"));
+	q = (struct dr_guard_request){ .op = DR_GUARD_UNDO, .id = ID };
+	assert_int_equal(ask(&q, &r), 0);
+	assert_true(r.undo && is_up("rail0"));
+	q = request_for("close:path=0", "rail0");
+	assert_int_equal(ask(&q, &r), -EOPNOTSUPP);
+	q = request_for("manual:path=0", "rail0");
+	assert_int_equal(ask(&q, &r), -EOPNOTSUPP);
+	q = request_for("exec=x;y:path=0", "rail0");
+	assert_int_equal(ask(&q, &r), -EINVAL);
+	q = request_for("link-down:path=0", "nosuch0");
+	assert_int_equal(ask(&q, &r), -ENODEV);
+	q = request_for("link-down:path=0", "");
+	assert_int_equal(ask(&q, &r), -ENODEV);
+	memset(q.spec, 'x', sizeof(q.spec));
+	assert_int_equal(ask(&q, &r), -EPROTO);
+	q = request_for("link-down:path=0", "rail0");
+	memset(q.control, 'x', sizeof(q.control));
+	assert_int_equal(ask(&q, &r), -EPROTO);
+	q = request_for("link-down:path=0", "rail0");
+	memset(q.nic, 'x', sizeof(q.nic));
+	assert_int_equal(ask(&q, &r), -EPROTO);
+	q = request_for("link-down:path=0", "rail0");
+	memset(&q.local, 'x', sizeof(q.local));
+	assert_int_not_equal(ask(&q, &r), 0);
+	memset(&q.local, 0, sizeof(q.local));
+	memset(&q.peer, 'x', sizeof(q.peer));
+	assert_int_not_equal(ask(&q, &r), 0);
+	assert_true(is_up("rail0"));
+}
+
+/* Each guard more would be a process with rights that nobody ends. */
+static void one_guard_at_a_time(void **state)
+{
+	enum dr_keeper_op op = DR_KEEPER_START;
+	struct dr_keeper_answer a;
+	int fds[2];
+
+	(void)state;
+	begin(&(struct dr_guard_options){ .nics = NULL });
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
+	assert_int_equal(dr_packet_send(guard->keeper_fd, &op, sizeof(op), &fds[1], 1), 0);
+	assert_int_equal(recv(guard->keeper_fd, &a, sizeof(a), 0), sizeof(a));
+	assert_int_equal(a.pid, -EBUSY);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_teardown(control_is_spared, end),
+		cmocka_unit_test_teardown(what_is_no_rail_is_spared, end),
+		cmocka_unit_test_teardown(management_is_spared, end),
+		cmocka_unit_test_teardown(values_are_checked, end),
+		cmocka_unit_test_teardown(one_guard_at_a_time, end),
+	};
+
+	dr_log_set_level(DR_LOG_ERROR);
+	return cmocka_run_group_tests_name("a hostile program", tests, set_up, tear_down);
+}
