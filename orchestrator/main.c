@@ -81,13 +81,12 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 }
 
 /* Faults that a killed run left in this network namespace are undone before anything else. */
-static void repair(void)
+static void repair(const struct dr_options *o)
 {
+	struct dr_guard_options opt = dr_fault_options_guard(o->faults);
 	struct dr_err e = { 0 };
-	int n = dr_fault_repair(NULL, &e);
 
-	if (n > 0)
-		dr_warn("fault", "undid %d fault%s of an earlier run", n, n == 1 ? "" : "s");
+	(void)dr_fault_repair(&opt, 0, &e);
 	if (e.code)
 		dr_warn("fault", "%s", e.text);
 }
@@ -178,7 +177,7 @@ static int run(struct dr_options *o, struct dr_record *rec, const struct dr_outp
 		dr_complain("%s", e.text);
 		return dr_output_refuse(oo, rec, dr_options_exit(rc), &e);
 	}
-	repair();
+	repair(o);
 	/* The demo resolves after its fork. */
 	rc = o->command == DR_CMDBIT_DEMO ? dr_demo_main(o, rec, out)
 					  : dr_session_main(o, rec, out);

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "bootstrap/net.h"
 #include "orchestrator/checks/peer.h"
+#include "orchestrator/fault/options.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/session/offer.h"
 #include "orchestrator/session/session.h"
@@ -290,6 +291,7 @@ static struct visit visit(const struct dr_options *o)
 		.d = { .root = "",
 			.toward = dr_netdev_toward,
 			.dry_run = o->dry_run,
+			.faults = { .execs = o->faults ? &o->faults->execs : NULL },
 			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
 }
 

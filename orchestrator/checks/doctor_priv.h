@@ -4,6 +4,7 @@
 
 #include "channel/manager.h"
 #include "orchestrator/checks/finding.h"
+#include "orchestrator/fault/fault.h"
 #include "topology/netdev.h"
 #include "transport/kind.h"
 
@@ -35,9 +36,9 @@ struct dr_doctor_nic {
 struct dr_doctor {
 	const char *root; /* directory that contains /proc, /sys and /boot; "": this machine */
 	struct dr_doctor_run run;
-	bool named;	       /* the user named the rails */
-	bool dry_run;	       /* do not undo faults of killed runs */
-	const char *fault_dir; /* where they are recorded; NULL: the default directories */
+	bool named;			/* the user named the rails */
+	bool dry_run;			/* do not undo faults of killed runs */
+	struct dr_guard_options faults; /* where they are recorded, and their commands */
 	/* dr_netdev_toward */
 	int (*toward)(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
 		struct dr_err *e);

@@ -2,7 +2,6 @@
 #include "base/clock.h"
 #include "base/sysfile.h"
 #include "orchestrator/checks/doctor_priv.h"
-#include "orchestrator/fault/fault.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -169,7 +168,8 @@ static void one(const struct dr_fault_leftover *l, void *arg)
 		dr_find_fail(d, "leftover", l->nic,
 			"the fault %s of a killed run cannot be undone: %.100s\n"
 			"%s\n\n"
-			"run doctor as root; or undo it manually and remove the file",
+			"run doctor as root, for exec with the --fault-exec of that run; or undo it "
+			"manually and remove the file",
 			l->kind, l->text, l->path);
 }
 
@@ -177,7 +177,7 @@ void dr_check_leftovers(struct dr_doctor *d)
 {
 	struct leftovers all = { .d = d };
 
-	(void)dr_fault_leftovers(d->fault_dir, !d->dry_run, one, &all);
+	(void)dr_fault_leftovers(&d->faults, !d->dry_run, one, &all);
 	if (!all.n)
 		dr_find_ok(d, "leftover", NULL,
 			"no fault of a killed run is active in this network namespace");

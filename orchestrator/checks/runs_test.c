@@ -25,11 +25,19 @@ static void leave(const char *undo)
 	dr_state_leave(record(undo));
 }
 
+static struct dr_fault_execs execs;
+
 static void check(bool dry_run)
 {
-	doctor.fault_dir = root;
+	doctor.faults = (struct dr_guard_options){ .state_dir = root, .execs = &execs };
 	doctor.dry_run = dry_run;
 	dr_check_leftovers(&doctor);
+}
+
+static void define(const char *text)
+{
+	dr_fault_execs_fini(&execs);
+	assert_int_equal(dr_fault_execs_add(&execs, text, NULL), 0);
 }
 
 static void nothing_left(void **state)
@@ -41,12 +49,13 @@ static void nothing_left(void **state)
 
 static void named_then_repaired(void **state)
 {
-	char undo[160];
+	char text[160];
 
 	(void)state;
 	snprintf(mark, sizeof(mark), "%s/undone", root);
-	snprintf(undo, sizeof(undo), "touch %s", mark);
-	leave(undo);
+	snprintf(text, sizeof(text), "cut=true,touch %s", mark);
+	define(text);
+	leave("cut");
 	check(true);
 	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "without --dry-run");
 	assert_int_equal(access(mark, F_OK), -1);
@@ -57,23 +66,48 @@ static void named_then_repaired(void **state)
 	expect(DR_SEVERITY_OK, "leftover", NULL, "no fault");
 }
 
+/* Whoever can write a state file chooses no command: the options of who repairs do. */
+static void planted_commands_do_not_run(void **state)
+{
+	char planted[160];
+
+	(void)state;
+	snprintf(mark, sizeof(mark), "%s/planted", root);
+	snprintf(planted, sizeof(planted), "touch %s", mark);
+	leave(planted);
+	check(false);
+	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "letters, digits");
+	assert_int_equal(access(mark, F_OK), -1);
+	check(true);
+	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "still active");
+}
+
+/* It is not defined here, or it fails; then it is still there. */
 static void not_to_be_repaired(void **state)
 {
 	(void)state;
-	leave("exit 3");
+	define("other=true,true");
+	leave("cut");
+	check(false);
+	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "add --fault-exec cut=CMD,UNDO");
+	define("cut=true,exit 3");
 	check(false);
 	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "cannot be undone");
-	check(true); /* it is still there */
+	check(true);
 	expect(DR_SEVERITY_FAIL, "leftover", "rail0", "exec");
+	define("cut=true,true");
+	check(false);
+	expect(DR_SEVERITY_NOTE, "leftover", "rail0", "undid");
 }
 
 /* A fault of a living run is no leftover, and is left alone. */
 static void held_by_a_run(void **state)
 {
-	struct dr_state_file *f = record("true");
+	struct dr_state_file *f = record("cut");
 	char path[64];
 
 	(void)state;
+	define("cut=true,true");
 	check(false);
 	expect(DR_SEVERITY_NOTE, "fault", "rail0", "held by a dualrail of another PID namespace");
 	check(false);
@@ -135,6 +169,7 @@ int main(void)
 		cmocka_unit_test(named_then_repaired),
 		cmocka_unit_test(held_by_a_run),
 		cmocka_unit_test(not_to_be_repaired),
+		cmocka_unit_test(planted_commands_do_not_run),
 		cmocka_unit_test(ports),
 	};
 

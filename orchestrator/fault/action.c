@@ -169,6 +169,7 @@ void dr_fault_action_abandon(struct dr_fault_action *a)
 /* ---- after a crash ---- */
 
 struct visit {
+	const struct dr_guard_options *opt;
 	bool undo;
 	dr_fault_leftover_fn fn;
 	void *arg;
@@ -184,8 +185,8 @@ static int visit_one(
 		.guard = o->guard,
 		.since_ns = o->since_ns };
 	struct dr_fault_report r = { .undo = true };
-	struct dr_fault_action a = { .state = *s };
 	const struct visit *v = arg;
+	struct dr_fault_action a = { .opt = v->opt, .state = *s };
 
 	if (v->undo && !o->alive)
 		l.err = reverse(&a, &r);
@@ -194,26 +195,37 @@ static int visit_one(
 	return l.err;
 }
 
-int dr_fault_leftovers(const char *state_dir, bool undo, dr_fault_leftover_fn fn, void *arg)
+int dr_fault_leftovers(
+	const struct dr_guard_options *opt, bool undo, dr_fault_leftover_fn fn, void *arg)
 {
-	struct visit v = { undo, fn, arg };
+	struct visit v = { opt, undo, fn, arg };
 
-	return dr_state_each(state_dir, visit_one, &v);
+	return dr_state_each(opt->state_dir, visit_one, &v);
 }
 
-static void repaired(const struct dr_fault_leftover *l, void *e)
+struct repair {
+	pid_t dead;
+	struct dr_err *e;
+};
+
+static void repaired(const struct dr_fault_leftover *l, void *arg)
 {
-	if (l->err == -EBUSY)
+	struct repair *r = arg;
+
+	if (l->err == -EBUSY && l->guard != r->dead)
 		return;
 	if (l->err)
-		dr_err_set(e, l->err, "undo what %.120s records: %.100s", l->path, l->text);
+		dr_err_set(r->e, l->err, "undo what %.120s records: %.100s", l->path,
+			l->err == -EBUSY ? "another dualrail looks at it" : l->text);
 	else
 		dr_warn("fault", "undid what a killed run left: %s", l->text);
 }
 
-int dr_fault_repair(const char *state_dir, struct dr_err *e)
+int dr_fault_repair(const struct dr_guard_options *opt, pid_t dead, struct dr_err *e)
 {
+	struct repair r = { dead, e };
+
 	if (e)
 		memset(e, 0, sizeof(*e));
-	return dr_fault_leftovers(state_dir, true, repaired, e);
+	return dr_fault_leftovers(opt, true, repaired, &r);
 }

@@ -212,10 +212,13 @@ struct dr_fault_leftover {
 	int64_t since_ns; /* wall clock */
 };
 typedef void (*dr_fault_leftover_fn)(const struct dr_fault_leftover *l, void *arg);
-/* Undo (or, without undo, list) what killed guards left; state_dir as in the options. fn is called
- * for each, and for each fault of a living guard, which is left alone. Returns the number of faults undone. */
-int dr_fault_leftovers(const char *state_dir, bool undo, dr_fault_leftover_fn fn, void *arg);
-/* The same, logging each. Returns the number of faults undone; e: the last failure, code 0 without. */
-int dr_fault_repair(const char *state_dir, struct dr_err *e);
+/* Undo (or, without undo, list) what killed guards left. Of opt count state_dir, execs; a command
+ * is recorded by its name (-ENOENT: not defined here). fn is called for each, and for each fault of
+ * a living guard, which is left alone. Returns the number of faults undone. */
+int dr_fault_leftovers(
+	const struct dr_guard_options *opt, bool undo, dr_fault_leftover_fn fn, void *arg);
+/* The same, logging each. Returns the number undone; e: the last failure, code 0 without.
+ * dead: a guard that has ended (0: none); -EBUSY: another process looks at its record just now. */
+int dr_fault_repair(const struct dr_guard_options *opt, pid_t dead, struct dr_err *e);
 
 #endif

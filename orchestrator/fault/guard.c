@@ -54,7 +54,7 @@ static void bury(struct dr_guard *g)
 		/* With the rights that this process has left. */
 		kill(g->pid, SIGKILL); /* it ends already, or does not answer */
 		reap(g->pid);
-		dr_fault_repair(g->state_dir, &g->left);
+		dr_fault_repair(&g->opt, g->pid, &g->left);
 	}
 	if (g->left.code)
 		dr_error("fault", "%s", g->left.text);
@@ -129,12 +129,11 @@ static void free_guard(struct dr_guard *g)
 		close(g->keeper_fd);
 		reap(g->keeper);
 	}
-	dr_free(g->state_dir);
 	dr_free(g);
 }
 
 /* The keeper, a child of this process. */
-static int start_keeper(struct dr_guard *g, const struct dr_guard_options *opt)
+static int start_keeper(struct dr_guard *g)
 {
 	pid_t parent = getpid();
 	int fds[2];
@@ -144,7 +143,7 @@ static int start_keeper(struct dr_guard *g, const struct dr_guard_options *opt)
 	g->keeper = fork();
 	if (g->keeper == 0) {
 		close(fds[0]);
-		dr_keeper_main(fds[1], parent, opt);
+		dr_keeper_main(fds[1], parent, &g->opt);
 	}
 	int rc = g->keeper < 0 ? -errno : 0;
 	close(fds[1]);
@@ -181,20 +180,18 @@ static int start(struct dr_guard *g)
 
 int dr_guard_start(const struct dr_guard_options *opt, struct dr_guard **out, struct dr_err *e)
 {
-	static const struct dr_guard_options none;
 	struct dr_guard *g = dr_calloc(1, sizeof(*g));
-	int rc = -ENOMEM;
 
 	if (!g)
-		return dr_err_set(e, rc, "start the fault guard: %s", strerror(ENOMEM));
-	opt = opt ? opt : &none;
+		return dr_err_set(e, -ENOMEM, "start the fault guard: %s", strerror(ENOMEM));
+	if (opt)
+		g->opt = *opt;
 	g->fd = g->keeper_fd = -1;
 	/* Of any device: lo is the first of every namespace. */
 	g->rights = dr_netdev_may_change(LOOPBACK_INDEX, NULL) == -EPERM ? -EPERM : 0;
 	if (dr_nft_probe(&g->filters) == 0)
 		g->filters.code = 0;
-	if (!opt->state_dir || (g->state_dir = dr_strdup(opt->state_dir)))
-		rc = start_keeper(g, opt);
+	int rc = start_keeper(g);
 	if (rc == 0)
 		rc = start(g);
 	if (rc < 0) {

@@ -3,18 +3,23 @@
 
 #include "base/log.h"
 #include "base/packet.h"
+#include "base/sysfile.h"
 #include "orchestrator/demo/lab.h"
 #include "topology/netdev.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -226,6 +231,53 @@ static void one_guard_at_a_time(void **state)
 	close(fds[1]);
 }
 
+static int take_lock(const char *name, void *fd)
+{
+	char path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	*(int *)fd = open(path, O_RDWR | O_CLOEXEC);
+	return 0;
+}
+
+/* A start of another process holds the record while it looks, and does not know the command. */
+static void a_look_is_waited_for(void **state)
+{
+	struct dr_fault_execs t = { 0 };
+	struct dr_guard_request q = request_for("exec=mark:path=0,for=60s", "");
+	struct dr_fault_report r;
+	char text[256], ready;
+	int fd = -1, told[2];
+
+	(void)state;
+	snprintf(text, sizeof(text), "mark=touch %s.mark,rm %s.mark", dir, dir);
+	assert_int_equal(dr_fault_execs_add(&t, text, NULL), 0);
+	begin(&(struct dr_guard_options){ .execs = &t });
+	assert_int_equal(ask(&q, &r), 0);
+	assert_int_equal(dr_sysfile_each("", dir, take_lock, &fd), 0);
+	assert_int_equal(pipe2(told, O_CLOEXEC), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		(void)!write(told[1], "r", 1);
+		flock(fd, LOCK_EX); /* until the guard is dead */
+		poll(NULL, 0, 200);
+		_exit(0);
+	}
+	assert_int_equal(read(told[0], &ready, 1), 1);
+	close(fd);
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
+	while (dr_guard_poll(guard, &r) != -EPIPE)
+		;
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+	snprintf(text, sizeof(text), "%s.mark", dir);
+	assert_int_equal(access(text, F_OK), -1);
+	assert_int_equal(guard->left.code, 0);
+	close(told[0]);
+	close(told[1]);
+	end(NULL);
+	dr_fault_execs_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -234,6 +286,7 @@ int main(void)
 		cmocka_unit_test_teardown(management_is_spared, end),
 		cmocka_unit_test_teardown(values_are_checked, end),
 		cmocka_unit_test_teardown(one_guard_at_a_time, end),
+		cmocka_unit_test_teardown(a_look_is_waited_for, end),
 	};
 
 	dr_log_set_level(DR_LOG_ERROR);

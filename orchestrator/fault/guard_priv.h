@@ -33,6 +33,7 @@ struct dr_keeper_answer {
 };
 
 struct dr_guard {
+	struct dr_guard_options opt;
 	int fd;
 	pid_t pid;
 	int keeper_fd; /* -1: no keeper */
@@ -44,7 +45,6 @@ struct dr_guard {
 	struct dr_err
 		left; /* the last fault of a dead guard that could not be undone; code 0: none */
 	uint32_t last_id;
-	char *state_dir;
 };
 
 /* The child: serve fd until STOP or until the parent is gone, undo everything, end. */

@@ -30,6 +30,7 @@ static struct dr_lab lab;
 static int sock[2];
 static char dir[64];
 static struct dr_guard *guard;
+static const struct dr_guard_options here = { .state_dir = dir };
 
 enum { DEADLINE_S = 10 };
 
@@ -389,8 +390,7 @@ static void die_with_the_guard(const char *text, const char *nic)
 		struct dr_fault_report r;
 		struct dr_guard *g;
 
-		if (dr_guard_start(&(struct dr_guard_options){ .state_dir = dir }, &g, NULL) < 0 ||
-			try_inject(g, text, nic, &r) < 0)
+		if (dr_guard_start(&here, &g, NULL) < 0 || try_inject(g, text, nic, &r) < 0)
 			_exit(1);
 		kill(g->pid, SIGKILL);
 		waitpid(g->pid, NULL, 0);
@@ -404,9 +404,9 @@ static void repaired(void)
 {
 	struct dr_err e = { 0 };
 
-	assert_int_equal(dr_fault_repair(dir, &e), 1);
+	assert_int_equal(dr_fault_repair(&here, 0, &e), 1);
 	assert_int_equal(e.code, 0);
-	assert_int_equal(dr_fault_repair(dir, &e), 0);
+	assert_int_equal(dr_fault_repair(&here, 0, &e), 0);
 }
 
 static void repaired_when_both_are_killed(void **state)
@@ -471,13 +471,12 @@ static void several_and_busy(void **state)
 	begin();
 	id = inject("blackhole");
 	assert_int_equal(try_inject(guard, "link-down", "rail0", &r), -EBUSY);
-	assert_int_equal(
-		dr_guard_start(&(struct dr_guard_options){ .state_dir = dir }, &other, &e), 0);
+	assert_int_equal(dr_guard_start(&here, &other, &e), 0);
 	assert_int_equal(try_inject(other, "link-down", "rail0", &r), -EBUSY);
 	assert_int_equal(try_inject(other, "link-down", "rail1", &r), 0);
 	assert_int_equal(try_inject(guard, "link-down", "rail0x", &r), -ENODEV);
 	assert_int_equal(r.before_ns, 0);
-	assert_int_equal(dr_fault_repair(dir, &e), 0); /* the living are left alone */
+	assert_int_equal(dr_fault_repair(&here, 0, &e), 0); /* the living are left alone */
 	assert_int_equal(e.code, 0);
 	dr_guard_stop(other); /* undoes its own */
 	assert_int_equal(dr_netdev_by_name("rail1", &d, NULL), 0);
@@ -534,8 +533,7 @@ static void inject_and_die(const char *text)
 
 		prctl(PR_SET_PDEATHSIG, SIGKILL); /* nothing is left of a test that fails */
 		close(hold[1]);
-		if (dr_guard_start(&(struct dr_guard_options){ .state_dir = dir }, &g, NULL) < 0 ||
-			try_inject(g, text, "rail0", &r) < 0)
+		if (dr_guard_start(&here, &g, NULL) < 0 || try_inject(g, text, "rail0", &r) < 0)
 			_exit(1);
 		if (fork() == 0) {
 			close(told[1]);

@@ -23,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { DEATH_MS = 10000 };
+enum { DEATH_MS = 10000, TRIES_MAX = 100, TRY_MS = 20 };
 
 struct keeper {
 	pid_t parent;
@@ -63,8 +63,11 @@ static void bury(struct keeper *k, struct dr_err *left)
 			;
 		close(p.fd);
 	}
+	for (int i = 0; i < TRIES_MAX && (!i || left->code == -EBUSY); i++) {
+		poll(NULL, 0, i ? TRY_MS : 0);
+		dr_fault_repair(k->opt, k->guard, left);
+	}
 	k->guard = 0;
-	dr_fault_repair(k->opt->state_dir, left);
 }
 
 _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt)

@@ -16,7 +16,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* exec: a command of --fault-exec. The state holds the command that undoes it. */
+/* exec: a command of --fault-exec. The state holds its name alone: who repairs says what it means,
+ * since whoever can write a state file must not choose what root runs. */
 
 static const int64_t TIMEOUT_NS = 10 * DR_NS_PER_S;
 
@@ -169,49 +170,59 @@ static bool cuts(const struct dr_fault_spec *s)
 	return false;
 }
 
-static const struct dr_fault_exec *exec_of(const struct dr_fault_action *a)
-{
-	return dr_fault_execs_find(a->opt ? a->opt->execs : NULL, a->spec->value);
-}
-
 static void describe(const struct dr_fault_action *a, const char *duration, char *buf, size_t len)
 {
-	const struct dr_fault_exec *x = exec_of(a);
+	const struct dr_fault_exec *x =
+		dr_fault_execs_find(a->opt ? a->opt->execs : NULL, a->spec->value);
 
 	snprintf(buf, len, "run '%s'%s, then '%s'", x ? x->cmd : "(not defined)", duration,
 		x ? x->undo : "(not defined)");
 }
 
+/* What the options of this end say of the recorded name. NULL: -ENOENT in e. */
+static const struct dr_fault_exec *defined(const struct dr_fault_action *a, struct dr_err *e)
+{
+	const char *name = a->state.undo ? a->state.undo : "", *nic = a->state.nic;
+	const struct dr_fault_exec *x = dr_fault_execs_find(a->opt ? a->opt->execs : NULL, name);
+
+	if (!dr_fault_name_valid(name, DR_FAULT_NAME_MAX) ||
+		(nic[0] && !dr_fault_name_valid(nic, DR_FAULT_NIC_MAX)))
+		dr_err_set(e, -ENOENT, "exec: name or NIC is not of letters, digits, _ - .");
+	else if (x)
+		return x;
+	else
+		dr_err_set(e, -ENOENT,
+			"'%s' is not defined on this end; add --fault-exec %s=CMD,UNDO", name,
+			name);
+	return NULL;
+}
+
 static int prepare(struct dr_fault_action *a, const struct dr_fault_nic *nic, struct dr_err *e)
 {
-	const struct dr_fault_exec *x = exec_of(a);
-
 	(void)nic;
-	if (!x)
-		return dr_err_set(e, -ENOENT,
-			"'%s' is not defined on this end; add --fault-exec %s=CMD,UNDO",
-			a->spec->value, a->spec->value);
-	a->state.undo = dr_strdup(x->undo);
-	return a->state.undo ? 0 : dr_err_set(e, -ENOMEM, "out of memory");
+	a->state.undo = dr_strdup(a->spec->value);
+	if (!a->state.undo)
+		return dr_err_set(e, -ENOMEM, "out of memory");
+	return defined(a, e) ? 0 : -ENOENT;
 }
 
 static int inject(struct dr_fault_action *a, struct dr_fault_report *r, struct dr_err *e)
 {
-	const char *cmd = exec_of(a)->cmd;
-	int rc = run(cmd, a, e);
+	const struct dr_fault_exec *x = defined(a, e);
+	int rc = x ? run(x->cmd, a, e) : -ENOENT;
 
-	if (rc < 0) /* a part of it may be done */
-		run(a->state.undo, a, NULL);
-	snprintf(r->text, sizeof(r->text), "ran '%.200s'", cmd);
+	if (x && rc < 0) /* a part of it may be done */
+		run(x->undo, a, NULL);
+	snprintf(r->text, sizeof(r->text), "ran '%.200s'", x ? x->cmd : "");
 	return rc;
 }
 
 static int undo(struct dr_fault_action *a, struct dr_fault_report *r, struct dr_err *e)
 {
-	if (!a->state.undo)
-		return 0;
-	snprintf(r->text, sizeof(r->text), "ran '%.200s'", a->state.undo);
-	return run(a->state.undo, a, e);
+	const struct dr_fault_exec *x = defined(a, e);
+
+	snprintf(r->text, sizeof(r->text), "ran '%.200s'", x ? x->undo : "");
+	return x ? run(x->undo, a, e) : -ENOENT;
 }
 
 const struct dr_fault_kind dr_fault_kind_exec = {

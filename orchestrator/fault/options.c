@@ -51,9 +51,11 @@ static const struct dr_opt rows[] = {
 		  "them at a server only if both have --key-file; for these the client needs no "
 		  "--allow-faults." },
 	{ .name = "fault-exec", .kind = DR_OPT_CUSTOM, .arg = "NAME=CMD,UNDO",
-	  .parse = parse_exec, .repeat = true, .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(execs),
+	  .parse = parse_exec, .repeat = true, .offset = AT(execs),
+	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY | DR_CMDBIT_DOCTOR,
 	  .help = "Define exec=NAME at this end: a command and the one that undoes it. Write a "
-		  "comma inside a command as \"\\,\"." },
+		  "comma inside a command as \"\\,\". A start and doctor undo with it what a killed "
+		  "run left." },
 	{ .name = "fault-nics", .kind = DR_OPT_STRING, .arg = "LIST",
 	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(nics),
 	  .help = "The only NICs (eth1,eth2) of this end on which faults may act, exec= included. Default: all "

@@ -20,7 +20,7 @@ struct dr_state {
 	char nic[DR_FAULT_NIC_MAX]; /* the device; of a kind that acts on none: for information */
 	int ifindex;		    /* with mac: of a kind that acts on a NIC */
 	uint8_t mac[6];
-	/* What the kind needs for undoing; both owned, NULL and empty without. */
+	/* What the kind needs for undoing, no command; both owned, NULL and empty without. */
 	char *undo;
 	struct dr_netdev_snapshot snap;
 };

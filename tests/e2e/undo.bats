@@ -109,6 +109,26 @@ repaired() {
 	repaired
 }
 
+@test "a command of a killed run is undone by who defines its name, not by what the record says" {
+	local guard keeper
+	new_key key
+	server_in_b --key-file key
+	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover --key-file key \
+		--allow-faults --fault-exec "mark=touch made,rm made" --fault exec=mark:path=0,at=100ms,for=60s
+	wait_for test -e made
+	guard=$(guard_of "$client") keeper=$(pgrep -P "$client" -x dualrail-keeper)
+	kill -STOP "$client" "$keeper"
+	kill -9 "$guard" "$keeper" "$client"
+	ends "$client" 137
+	gives 2 in_a doctor --repair
+	[[ $output == *"the fault exec of a killed run cannot be undone: 'mark' is not defined on this end; add --fault-exec mark=CMD,UNDO"* ]]
+	gives 1 grep -a "rm made" /run/dualrail/fault-*-exec-mark
+	[ -e made ]
+	gives 0 in_a doctor --repair --fault-exec "mark=true,mv made undone"
+	[[ $output == *"undid the fault exec of a killed run"* ]]
+	[ -e undone ]
+}
+
 @test "SIGKILL of the whole PID namespace: undone by the next start, or by doctor --repair" {
 	new_key key
 	server_in_b --key-file key
