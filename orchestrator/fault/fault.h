@@ -123,9 +123,10 @@ void dr_fault_describe(const struct dr_fault_spec *s, const char *nic,
  * this process's pidfd, so descriptors that other children inherited do not delay it. Start it before
  * threads; it stays in the network namespace that the caller is in at that time, and keeps CAP_NET_ADMIN, so that the caller can
  * give up its rights (base/privileges.h). A second child, the keeper, kills, undoes and starts again what the caller then may not.
- * If the guard itself is killed, the kernel removes its packet filters, and the call here that notices
- * it undoes the other faults: dr_guard_fd() is readable at once. If this process is killed too,
- * dr_fault_repair() of the next start undoes them.
+ * If the guard itself is killed, the kernel removes its packet filters, and the call here that
+ * notices it has the keeper undo the other faults: dr_guard_fd() is readable at once. If the keeper
+ * is killed, the guard undoes everything and ends. If both are, dr_fault_repair() of the next start
+ * undoes.
  * Calls belong to one thread at a time. The guard serves one request after another.
  */
 struct dr_guard;
@@ -195,7 +196,7 @@ int dr_guard_fd(const struct dr_guard *g);
 /* 1 and *out; 0 none; -EPIPE the guard is dead, and what it held was undone, see dr_guard_gone.
  * Reports of undoing that the guard started by itself come too. */
 int dr_guard_poll(struct dr_guard *g, struct dr_fault_report *out);
-/* Of a dead guard: -EPIPE, and a text about its faults and what to do. */
+/* Of a dead guard: -EPIPE, or -EIO if a fault could not be undone; the text says what to do. */
 int dr_guard_gone(const struct dr_guard *g, struct dr_err *e);
 
 /* ------------------------------- after a crash ------------------------------- */

@@ -96,7 +96,7 @@ static int wait_report(struct dr_guard *g, int64_t deadline_ns, struct dr_fault_
 int dr_guard_gone(const struct dr_guard *g, struct dr_err *e)
 {
 	if (g->left.code)
-		return dr_err_set(e, -EPIPE,
+		return dr_err_set(e, -EIO,
 			"the fault guard (pid %ld) died, and a fault could not be undone; run "
 			"`dualrail doctor` as root: %s",
 			(long)g->pid, g->left.text);

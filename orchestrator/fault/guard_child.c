@@ -2,8 +2,8 @@
 /*
  * The guard. Invariants:
  * 1. Everything that is broken is in actions[] and in a state file.
- * 2. Before a request is served, the guard checks whether its parent is dead (by pidfd, which other
- *    holders of the socket cannot delay). After that nothing is injected any more.
+ * 2. Before a request is served, the guard checks whether parent or keeper are dead (by pidfd,
+ *    which other holders of a socket cannot delay). After that nothing is injected any more.
  * 3. When the loop ends, undo_all follows.
  * 4. It acts only within the options that it was started with, whatever the program asks for.
  */
@@ -30,7 +30,7 @@ static const int64_t HOLD_EXTRA_NS = 10 * DR_NS_PER_S;
 static const int64_t RETRY_NS = DR_NS_PER_S, RETRY_MAX_NS = 60 * DR_NS_PER_S;
 
 struct guard {
-	int parent_fd; /* pidfd; -1: already gone */
+	int parent_fd, keeper_fd; /* pidfds; -1: already gone */
 	bool orphan;
 	const struct dr_guard_options *opt;
 	struct dr_fault_action actions[ACTIONS_MAX]; /* id 0: free */
@@ -38,13 +38,11 @@ struct guard {
 
 static void reply(const struct guard *g, const struct dr_fault_report *r)
 {
-	if (g->orphan) {
+	/* If the parent does not read its reports, further ones are dropped. */
+	if (g->orphan || (send(DR_CHILD_FD, r, sizeof(*r), MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
+				 errno != EAGAIN))
 		dr_log(r->err ? DR_LOG_ERROR : DR_LOG_WARN, "guard", "the program died; %s: %s",
 			r->undo ? "undone" : "fault", r->text);
-		return;
-	}
-	/* If the parent does not read its reports, further ones are dropped. */
-	send(DR_CHILD_FD, r, sizeof(*r), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static struct dr_fault_action *action_of(struct guard *g, uint32_t id)
@@ -166,14 +164,16 @@ static _Noreturn void undo_all(struct guard *g)
 static void serve(struct guard *g)
 {
 	for (;;) {
-		struct pollfd p[2] = { { .fd = DR_CHILD_FD, .events = POLLIN },
-			{ .fd = g->parent_fd, .events = POLLIN } };
+		struct pollfd p[3] = { { .fd = DR_CHILD_FD, .events = POLLIN },
+			{ .fd = g->parent_fd, .events = POLLIN },
+			{ .fd = g->keeper_fd, .events = POLLIN } };
 		struct dr_guard_request q;
 
-		if (poll(p, 2, undo_due(g)) < 0 && errno != EINTR)
+		if (poll(p, 3, undo_due(g)) < 0 && errno != EINTR)
 			return;
 		g->orphan |= p[1].revents != 0;
-		if (g->orphan)
+		/* Without a keeper nobody could undo what this process holds, if it were killed. */
+		if (g->orphan || p[2].revents)
 			return;
 		if (!p[0].revents)
 			continue;
@@ -190,7 +190,7 @@ static void serve(struct guard *g)
 	}
 }
 
-_Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options *opt)
+_Noreturn void dr_guard_main(int fd, pid_t parent, pid_t keeper, const struct dr_guard_options *opt)
 {
 	static struct guard g;
 	struct dr_fault_report ready = { .id = 0 };
@@ -199,9 +199,10 @@ _Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options
 	dr_guard_restrict(opt);
 	g.opt = opt;
 	g.parent_fd = (int)syscall(SYS_pidfd_open, parent, 0);
+	g.keeper_fd = (int)syscall(SYS_pidfd_open, keeper, 0);
 	/* The pid may have been reused; then getppid() is another. */
 	g.orphan = g.parent_fd < 0 || getppid() != parent;
-	if (!g.orphan) {
+	if (!g.orphan && g.keeper_fd >= 0) {
 		reply(&g, &ready);
 		serve(&g);
 	}

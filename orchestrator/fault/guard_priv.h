@@ -47,8 +47,9 @@ struct dr_guard {
 	uint32_t last_id;
 };
 
-/* The child: serve fd until STOP or until the parent is gone, undo everything, end. */
-_Noreturn void dr_guard_main(int fd, pid_t parent, const struct dr_guard_options *opt);
+/* The child: serve fd until STOP or until parent or keeper are gone, undo everything, end. */
+_Noreturn void dr_guard_main(
+	int fd, pid_t parent, pid_t keeper, const struct dr_guard_options *opt);
 /* The child that starts, kills and replaces guards; see keeper.c. */
 _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_options *opt);
 

@@ -2,7 +2,8 @@
 /*
  * The keeper of a guard: a process without work until the guard dies. The program gives up its rights, so it can neither kill
  * the guard, nor undo what a dead guard left, nor start another one. Invariants:
- * 1. It does nothing by itself: it answers the program, and ends when the program does.
+ * 1. It does nothing by itself: it answers the program, and ends when the program does. If it is
+ *    killed, the guard undoes everything and ends.
  * 2. The guard is a child of the program (CLONE_PARENT), which reaps it, and is its own process in all else.
  * 3. Keeper and guard keep CAP_NET_ADMIN alone, with no_new_privs and the filter of system calls; with --fault-exec they keep
  *    everything, since the commands are the administrator's.
@@ -45,10 +46,11 @@ void dr_guard_restrict(const struct dr_guard_options *opt)
 static pid_t start_guard(const struct keeper *k, int fd)
 {
 	/* As fork(), but the child's parent is the program. */
-	pid_t pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+	pid_t keeper = getpid(),
+	      pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
 
 	if (pid == 0)
-		dr_guard_main(fd, k->parent, k->opt);
+		dr_guard_main(fd, k->parent, keeper, k->opt);
 	return pid < 0 ? -errno : pid;
 }
 

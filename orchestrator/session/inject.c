@@ -83,14 +83,14 @@ void dr_inject_renew(struct dr_session *s)
 {
 	struct dr_err e = { 0 };
 
-	if (!s->inj.guard || s->inj.po.fd >= 0)
+	if (!s->inj.guard || s->inj.po.fd >= 0 || s->inj.left)
 		return;
 	int rc = dr_guard_renew(s->inj.guard, &e);
 	if (rc == 0)
 		rc = watch_guard(s, &e);
 	if (rc == 0)
 		return;
-	dr_error("fault", "%s; this server injects no faults any more", e.text);
+	dr_error("fault", "%s; this server injects no faults until it is started again", e.text);
 	drop_guard(s);
 }
 
@@ -102,7 +102,7 @@ static void guard_died(struct dr_session *s)
 	dr_poller_del(s->loop.poller, &s->inj.po);
 	s->inj.po.fd = -1;
 	memset(s->inj.held, 0, sizeof(s->inj.held));
-	dr_guard_gone(s->inj.guard, &e);
+	s->inj.left = dr_guard_gone(s->inj.guard, &e) == -EIO;
 	dr_error("fault", "%s", e.text);
 	if (s->side == DR_PLAN_CLIENT || (s->local && !s->status && s->plan.server_faults))
 		s->ops->failed(s, DR_EXIT_ENV, &e);

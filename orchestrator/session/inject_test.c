@@ -220,6 +220,45 @@ static void the_guard_dies(void **state)
 	assert_int_equal(w.failed, 0);
 }
 
+/* The keeper's end is noticed too; killed with the guard, what they held is undone with the rights
+ * that are left. */
+static void the_keeper_dies(void **state)
+{
+	(void)state;
+	w.s.local = &w.local;
+	for (int both = 0; both < 2; both++) {
+		assert_int_equal(inject("one", 1), 0);
+		w.failed = 0;
+		if (both)
+			assert_int_equal(kill(w.s.inj.guard->pid, SIGSTOP), 0);
+		assert_int_equal(kill(w.s.inj.guard->keeper, SIGKILL), 0);
+		if (both)
+			assert_int_equal(kill(w.s.inj.guard->pid, SIGKILL), 0);
+		UNTIL(w.failed);
+		assert_false(there("one") || w.s.inj.left);
+		dr_inject_fini(&w.s);
+		if (!both)
+			assert_int_equal(dr_inject_init(&w.s, NULL), 0);
+	}
+}
+
+/* UNDO fails in whoever takes over from the guard: this end has to end. */
+static void a_fault_that_stays(void **state)
+{
+	char path[128];
+
+	(void)state;
+	w.s.local = &w.local;
+	assert_int_equal(inject("stuck", 1), 0);
+	assert_int_equal(kill(w.s.inj.guard->pid, SIGKILL), 0);
+	UNTIL(w.failed);
+	assert_true(w.s.inj.left && there("stuck"));
+	snprintf(path, sizeof(path), "%s/stuck", w.dir);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(dr_fault_repair(&w.s.inj.go, 0, NULL), 1);
+}
+
 static const char *getpid_text(void)
 {
 	static char text[16];
@@ -264,6 +303,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(all_are_undone_at_the_end, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_failed_undo_is_repeated, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_guard_dies, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(the_keeper_dies, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(a_fault_that_stays, set_up, tear_down),
 	};
 
 	dr_log_set_level(DR_LOG_ERROR + 1);

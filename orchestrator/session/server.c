@@ -706,7 +706,7 @@ static void serve_clients(struct server *v)
 		say(v, false,
 			"no --key-file: serves any host that reaches this port, and who can alter packets "
 			"controls the run; use it on a trusted network. Clients cannot request faults here");
-	while (!v->quit && !v->s.loop.signo)
+	while (!v->quit && !v->s.loop.signo && (v->open || !v->s.inj.left))
 		turn(v);
 	for (int64_t until = dr_now_ns() + DR_NS_PER_S; unsent(v) && dr_now_ns() < until;)
 		turn(v);
@@ -748,6 +748,9 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 		v.last_status = dr_output_finish(out, rec, NULL);
 	} else {
 		serve_clients(&v);
+		/* Whoever watches over it shall undo the fault: doctor, or another start. */
+		if (v.s.inj.left)
+			v.last_status = DR_EXIT_ENV;
 	}
 	if (v.s.loop.signo)
 		interrupted(&v);

@@ -60,6 +60,7 @@ struct dr_injector {
 	char rails[1024];     /* --rails with the names of net devices */
 	struct dr_route told; /* go.control */
 	struct dr_guard *guard;
+	bool left; /* a fault of a dead guard could not be undone: this end has to end */
 	struct dr_pollable po;
 	struct dr_injected held[DR_INJECTED_MAX];
 };

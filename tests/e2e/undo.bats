@@ -54,6 +54,53 @@ guard_of() {
 	wait_for has_lower_up "$B" rail0
 }
 
+keeper_of() {
+	pgrep -P "$1" -x dualrail-keeper
+}
+
+@test "SIGKILL of the server's keeper: its guard undoes at once, both ends record 2, the server injects no more" {
+	new_key key
+	server_in_b --allow-faults --key-file key
+	holding server --json=c.json
+	kill -9 "$(keeper_of "$server")"
+	wait_for has_lower_up "$B" rail0
+	judge_status 100 2 "$client"
+	holds c.json '.errors[0].text | test("^server .*: the fault guard .* died; its faults were undone$")'
+	wait_for grep -q 'this server injects no faults until it is started again' server.err
+	gives 0 in_a client 10.99.255.2 -q -D 100ms -g 0 --key-file key
+}
+
+@test "SIGKILL of the server's guard and keeper: both ends say that the fault stays and end with 2; a start undoes it" {
+	local guard
+	new_key key
+	server_in_b --allow-faults --key-file key
+	holding server --json=c.json
+	guard=$(guard_of "$server")
+	kill -STOP "$guard" # it must not undo
+	kill -9 "$(keeper_of "$server")" "$guard"
+	judge_status 100 2 "$client"
+	holds c.json '.errors[0].text | test("^server .*: the fault guard .* died, and a fault could not be undone; run .dualrail doctor. as root: ")'
+	ends "$server" 2
+	grep 'could not be undone; run .dualrail doctor. as root' server.err
+	is_down "$B" rail0
+	run timeout "$WAIT_S" ip netns exec "$B" "$DUALRAIL" doctor --repair
+	((status == 0))
+	has_lower_up "$B" rail0
+}
+
+@test "SIGKILL of the client's guard and keeper: the run says that the fault stays and ends with 2" {
+	local guard
+	new_key key
+	server_in_b --key-file key
+	holding client --json=c.json
+	guard=$(guard_of "$client")
+	kill -STOP "$guard"
+	kill -9 "$(keeper_of "$client")" "$guard"
+	judge_status 100 2 "$client"
+	holds c.json '.errors[0].text | test("^the fault guard .* died, and a fault could not be undone; run .dualrail doctor. as root: ")'
+	repaired
+}
+
 @test "a command is not told the control NIC; --fault-nics and one hour bound what a client may ask for" {
 	new_key key
 	server_in_b --allow-faults --key-file key --fault-nics rail1
@@ -116,7 +163,7 @@ repaired() {
 	start client ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --test failover --key-file key \
 		--allow-faults --fault-exec "mark=touch made,rm made" --fault exec=mark:path=0,at=100ms,for=60s
 	wait_for test -e made
-	guard=$(guard_of "$client") keeper=$(pgrep -P "$client" -x dualrail-keeper)
+	guard=$(guard_of "$client") keeper=$(keeper_of "$client")
 	kill -STOP "$client" "$keeper"
 	kill -9 "$guard" "$keeper" "$client"
 	ends "$client" 137
