@@ -127,7 +127,8 @@ void dr_opt_env_name(const struct dr_opts *o, const struct dr_opt *row, char *bu
 		*buf = *buf == '-' ? '_' : (char)toupper((unsigned char)*buf);
 }
 
-unsigned dr_opts_distance(const char *a, const char *b)
+/* Edits (insert, delete, replace) from a to b, for names of a few letters. */
+static unsigned distance(const char *a, const char *b)
 {
 	unsigned row[DR_OPT_ENV_MAX + 1];
 	size_t n = strlen(b);
@@ -155,7 +156,7 @@ const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const cha
 	for (size_t i = 0; i < o->n; i++) {
 		if (!(o->value[i].row->commands & command))
 			continue;
-		unsigned d = dr_opts_distance(name, o->value[i].row->name);
+		unsigned d = distance(name, o->value[i].row->name);
 		if (d < best || (d == best && !found)) {
 			best = d;
 			found = o->value[i].row->name;

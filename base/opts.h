@@ -134,8 +134,6 @@ int dr_opts_defaults(struct dr_opts *o, unsigned command, struct dr_err *e) DR_M
 /* Variables of options that the command does not take are ignored; an empty variable counts as not set, and so does one
  * that Kubernetes has set for a Service of the program's name ("tcp://..."). */
 int dr_opts_from_env(struct dr_opts *o, unsigned command, struct dr_err *e) DR_MUST_CHECK;
-/* Edits (insert, delete, replace) from a to b, for names of a few letters. */
-unsigned dr_opts_distance(const char *a, const char *b);
 /* The value of a variable where dr_opts_from_env looks; NULL: not set, as above. */
 const char *dr_opts_variable(const struct dr_opts *o, const char *name);
 /* The default of a row for a command (one bit; 0: the row's own); NULL: none. */

@@ -76,8 +76,6 @@ struct dr_fault_kind {
 /* NULL when there is none. on_path is set for the faults of one transport kind, else NULL. */
 const struct dr_fault_kind *dr_fault_kind_find(
 	const char *name, const struct dr_kind_fault **on_path);
-/* The name that is most like this one; NULL: none is. */
-const char *dr_fault_kind_nearest(const char *name);
 /* "link-down, blackhole, loss=PERCENT, ...", or only those that take dir=. */
 void dr_fault_kinds_names(bool with_dir, char *buf, size_t len);
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/fault/kind_priv.h"
 
-#include "base/opts.h"
 #include "base/units.h"
 #include "transport/kind.h"
 
@@ -27,30 +26,6 @@ const struct dr_fault_kind *dr_fault_kind_find(
 	for (size_t i = 0; !*on_path && (t = dr_transport_kind_at(i)) != NULL; i++)
 		*on_path = dr_kind_fault(t, name);
 	return *on_path ? &dr_fault_kind_close : NULL;
-}
-
-static void consider(const char *name, const char *kind, unsigned *best, const char **found)
-{
-	unsigned d = dr_opts_distance(name, kind);
-
-	if (d < *best || (d == *best && !*found)) {
-		*best = d;
-		*found = kind;
-	}
-}
-
-const char *dr_fault_kind_nearest(const char *name)
-{
-	unsigned best = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3);
-	const struct dr_transport_kind *t;
-	const char *found = NULL;
-
-	for (size_t i = 0; i < DR_ARRAY_LEN(kinds); i++)
-		consider(name, kinds[i]->name, &best, &found);
-	for (size_t i = 0; (t = dr_transport_kind_at(i)) != NULL; i++)
-		for (const struct dr_kind_fault *f = t->faults; f && f->name; f++)
-			consider(name, f->name, &best, &found);
-	return found;
 }
 
 bool dr_fault_takes_dir(const struct dr_fault_spec *s)

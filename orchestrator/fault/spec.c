@@ -53,12 +53,10 @@ bool dr_fault_name_valid(const char *s, size_t size)
 
 static int no_kind(const char *name, struct dr_err *e)
 {
-	const char *like = dr_fault_kind_nearest(name);
 	char names[256];
 
 	dr_fault_kinds_names(false, names, sizeof(names));
-	return dr_err_set(e, -EINVAL, "no kind '%.40s'; %s%s%skinds are %s", name,
-		like ? "did you mean " : "", like ? like : "", like ? "? " : "", names);
+	return dr_err_set(e, -EINVAL, "no kind '%.40s'; kinds are %s", name, names);
 }
 
 static int parse_kind(char *s, struct dr_fault_spec *out, struct dr_err *e)
