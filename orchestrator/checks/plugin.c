@@ -28,18 +28,18 @@ static void print_memory(int support, char *buf, size_t len)
 
 static void print_plugin(const struct plugin_shared *sh, const char *file)
 {
-	printf("%s: plugin %s, interface v%u of", file, sh->name, sh->version);
+	printf("%s: plugin %.63s, interface v%u of", file, sh->name, sh->version);
 	for (unsigned v = DR_NCCL_OLDEST; v <= DR_NCCL_NEWEST; v++)
 		if (sh->exported & 1u << v)
 			printf(" v%u", v);
 	printf("\n\n%-3s %-16s %10s %-18s %8s %8s %6s  %s\n", "dev", "name", "Mb/s", "memory",
 		"maxComms", "maxRecvs", "type", "PCI");
-	for (int i = 0; i < sh->n_devices; i++) {
+	for (int i = 0; i < DR_MIN(sh->n_devices, PLUGIN_DEVICES); i++) {
 		const struct plugin_device *d = &sh->device[i];
 		char memory[32];
 
 		print_memory(d->p.ptr_support, memory, sizeof(memory));
-		printf("%-3d %-16s %10d %-18s %8d %8d %6s  %s\n", i, d->name, d->p.speed_mbps,
+		printf("%-3d %-16.47s %10d %-18s %8d %8d %6s  %.95s\n", i, d->name, d->p.speed_mbps,
 			memory, d->p.max_comms, d->p.max_recvs,
 			d->p.device_type == NCCL_NET_DEVICE_HOST     ? "host"
 			: d->p.device_type == NCCL_NET_DEVICE_UNPACK ? "unpack"
@@ -52,12 +52,12 @@ static void print_plugin(const struct plugin_shared *sh, const char *file)
 /* Returns the number of violations. */
 static unsigned print_findings(const struct plugin_shared *sh, int dev, const char *name)
 {
-	unsigned n = atomic_load(&sh->n);
+	unsigned n = DR_MIN(atomic_load(&sh->n), (unsigned)PLUGIN_FINDINGS);
 	char where[16];
 
 	snprintf(where, sizeof(where), dev < 0 ? "-" : "%d", dev);
 	for (unsigned i = 0; i < n; i++)
-		printf("VIOLATION  dev %-3s %-10s %-11s %s\n", where, name,
+		printf("VIOLATION  dev %-3s %-10s %-11s %.199s\n", where, name,
 			plugin_rule_name(sh->finding[i].rule), sh->finding[i].text);
 	return n;
 }
@@ -74,7 +74,7 @@ static int run_case(
 	if (rc)
 		dr_complain("no process for the check: %s", dr_errno_name(rc));
 	else if (sh->err.code)
-		dr_complain("%s", sh->err.text);
+		dr_complain("%.255s", sh->err.text);
 	return rc || sh->err.code ? -1 : 0;
 }
 
@@ -84,7 +84,7 @@ static bool ends_device(const struct plugin_shared *sh)
 	static const enum plugin_rule slow[] = { RULE_HANG, RULE_BLOCKS, RULE_CONNECT, RULE_LOST,
 		RULE_LEAK };
 
-	for (unsigned i = 0; i < atomic_load(&sh->n); i++)
+	for (unsigned i = 0; i < DR_MIN(atomic_load(&sh->n), (unsigned)PLUGIN_FINDINGS); i++)
 		for (size_t k = 0; k < DR_ARRAY_LEN(slow); k++)
 			if (sh->finding[i].rule == slow[k])
 				return true;
@@ -133,7 +133,7 @@ static int check(const struct dr_options *o, struct plugin_shared *loaded, struc
 	violations = broken = print_findings(loaded, -1, plugin_load_case.name);
 	if (!broken && !o->quiet)
 		print_plugin(loaded, o->file);
-	for (int dev = 0; dev < loaded->n_devices && !broken; dev++) {
+	for (int dev = 0; dev < DR_MIN(loaded->n_devices, PLUGIN_DEVICES) && !broken; dev++) {
 		int n;
 
 		if (!is_checkable(&loaded->device[dev])) {

@@ -26,12 +26,12 @@ static const char *const rule_names[] = { PLUGIN_RULES(PLUGIN_NAME) };
 
 const char *plugin_call_name(enum plugin_call c)
 {
-	return call_names[c];
+	return call_names[(unsigned)c < CALL_N ? c : CALL_NONE];
 }
 
 const char *plugin_rule_name(enum plugin_rule r)
 {
-	return rule_names[r];
+	return rule_names[(unsigned)r < RULE_N ? r : RULE_CRASH];
 }
 
 /* The same once: a rule that a loop finds broken a thousand times is one violation. */
@@ -41,7 +41,7 @@ void plugin_found(struct plugin_shared *sh, enum plugin_rule r, const char *fmt,
 	char text[sizeof(sh->finding->text)];
 	va_list ap;
 
-	if (n == PLUGIN_FINDINGS)
+	if (n >= PLUGIN_FINDINGS)
 		return;
 	for (unsigned i = 0; i < n; i++)
 		if (sh->finding[i].rule == r)

@@ -89,6 +89,7 @@ static void load(struct probe *p)
 			return; /* its pointers need not be valid */
 		dr_text_copy(d->name, sizeof(d->name), d->p.name);
 		dr_text_copy(d->pci, sizeof(d->pci), d->p.pci_path ? d->p.pci_path : "");
+		d->p.name = d->p.pci_path = d->p.unset = NULL;
 	}
 	check_twins(sh, sh->n_devices);
 }

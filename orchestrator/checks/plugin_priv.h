@@ -15,7 +15,7 @@
  * plugin_case.c   the cases
  */
 
-/* ---- findings, in memory that parent and child share ---- */
+/* ---- findings, in memory that parent and child share: the parent believes no value of it ---- */
 
 /* clang-format off */
 /* Number, name. In the order of the ABI: plugin_call.c says by it which of them may wait. */
@@ -67,7 +67,7 @@ struct plugin_finding {
 
 struct plugin_device {
 	char name[48], pci[96];
-	struct dr_nccl_properties p; /* its pointers are not valid here */
+	struct dr_nccl_properties p; /* its pointers are NULL */
 };
 
 struct plugin_shared {

@@ -128,6 +128,17 @@ names() {
 	if pgrep -f "plugin $fake --call-limit"; then return 1; fi
 }
 
+@test "what a plugin writes into the memory that its process shares with the check does not crash the check" {
+	local call
+	for call in init getProperties isend; do
+		FAKENET_BUGS=smash:$call check "$fake" --call-limit 1s
+		[[ $status == [24] ]] || {
+			echo "smash:$call: status $status"
+			return 1
+		}
+	done
+}
+
 @test "calls that wait are named" {
 	limit=10s
 	for call in listen connect accept isend irecv test; do
