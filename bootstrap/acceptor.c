@@ -76,17 +76,30 @@ static unsigned count_pending(const struct dr_acceptor *a, const struct dr_addr 
 	return n;
 }
 
-/* The address with the most. */
+/* The address with the most. One host may have all addresses of an IPv6 network of 64 bits, so it is one of the network
+ * with the most. Called for each connection of a flood: addresses are compared as words. */
 static const struct dr_addr *most_of(const struct dr_acceptor *a)
 {
+	struct {
+		uint64_t host[2];
+		const struct dr_addr *addr;
+	} v[DR_ACCEPTOR_PENDING_MAX];
 	const struct dr_addr *most = NULL;
-	unsigned n_most = 0;
-	for (const struct dr_link *l = *a->links; l; l = l->next) {
-		unsigned n = pending(a, l, NULL) ? count_pending(a, &l->addr) : 0;
-		if (n > n_most) {
-			most = &l->addr;
-			n_most = n;
+	unsigned n = 0, n_most = 0;
+	for (const struct dr_link *l = *a->links; l && n < DR_ARRAY_LEN(v); l = l->next)
+		if (pending(a, l, NULL)) {
+			memset(v[n].host, 0, sizeof(v[n].host));
+			dr_host_bytes(&l->addr.ss, (uint8_t *)v[n].host);
+			v[n++].addr = &l->addr;
 		}
+	for (unsigned i = 0; i < n; i++) {
+		unsigned same = 0; /* of the network; low bits: of the address */
+		for (unsigned k = 0; k < n; k++)
+			if (v[k].host[0] == v[i].host[0])
+				same += 2 * DR_ACCEPTOR_PENDING_MAX +
+					(v[k].host[1] == v[i].host[1]);
+		most = same > n_most ? v[i].addr : most;
+		n_most = DR_MAX(n_most, same);
 	}
 	return most;
 }

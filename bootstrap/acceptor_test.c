@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/clock.h"
 #include "base/log.h"
-#include "bootstrap/acceptor.h"
+#include "bootstrap/server_priv.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -139,6 +139,15 @@ static int open_files(void)
 	return n;
 }
 
+static unsigned count_links(void)
+{
+	unsigned n = 0;
+
+	for (const struct dr_link *l = w.s->e.links; l; l = l->next)
+		n++;
+	return n;
+}
+
 enum { HOST = 0x7f000001, SOURCE_MAX = 64 };
 
 /* What begins like a hello and is none is told so, and its connection closes once it has read that. These never do. */
@@ -188,6 +197,32 @@ static void a_flood_closes_its_own(void **state)
 		until(raw_closed(fd[i]));
 	assert_non_null(strstr(w.log, "too many pending connections; the oldest is closed"));
 	assert_false(raw_closed(slow));
+	close(slow);
+	close_all(fd, N);
+}
+
+/* A host that has an IPv6 network of its own: each connection is of another address. */
+static void a_network_closes_its_own(void **state)
+{
+	enum { N = DR_ACCEPTOR_PENDING_MAX };
+	int fd[N], slow = raw_open(HOST);
+	unsigned n = 0;
+
+	(void)state;
+	for (int i = 0; i < N - 1; i++)
+		fd[i] = raw_open(HOST + 1 + (uint32_t)(i % 2));
+	until((n = count_links()) == N);
+	for (struct dr_link *l = w.s->e.links->next; l; l = l->next) {
+		struct sockaddr_in6 *six = (struct sockaddr_in6 *)&l->addr.ss;
+
+		*six = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
+		six->sin6_addr.s6_addr[0] = 0x20;
+		six->sin6_addr.s6_addr[15] = (uint8_t)n--;
+	}
+	fd[N - 1] = raw_open(HOST + 3);
+	until(raw_closed(fd[0]));
+	assert_false(raw_closed(slow));
+	assert_false(raw_closed(fd[N - 1]));
 	close(slow);
 	close_all(fd, N);
 }
@@ -333,6 +368,7 @@ int main(void)
 		TEST(closing_connections_count),
 		TEST(a_source_loses_its_oldest),
 		TEST(a_flood_closes_its_own),
+		TEST(a_network_closes_its_own),
 		TEST(few_descriptors_are_for_data),
 		TEST(garbage_is_rejected_at_a_bounded_rate),
 		cmocka_unit_test_prestate_setup_teardown(
