@@ -514,17 +514,24 @@ int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now
 	return dr_conv_out_hello(c);
 }
 
-void dr_conv_fini(struct dr_conv *c)
+void dr_conv_drop_input(struct dr_conv *c)
 {
 	dr_free(c->in);
+	json_decref(c->json);
+	c->in = NULL;
+	c->json = NULL;
+	c->in_len = c->in_cap = 0;
+}
+
+void dr_conv_fini(struct dr_conv *c)
+{
+	dr_conv_drop_input(c);
 	dr_free(c->out);
 	sodium_memzero(&c->o.ephemeral, sizeof(c->o.ephemeral));
 	sodium_memzero(&c->o.secret, sizeof(c->o.secret));
 	sodium_memzero(&c->noise, sizeof(c->noise));
 	sodium_memzero(&c->keys, sizeof(c->keys));
-	json_decref(c->json);
-	c->in = c->out = NULL;
-	c->json = NULL;
+	c->out = NULL;
 }
 
 void dr_conv_validate(const struct dr_conv *c)

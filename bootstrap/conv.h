@@ -34,7 +34,7 @@ enum {
 	DR_CONV_TAG_BYTES = DR_NOISE_TAG_BYTES,
 	DR_CONV_SEALED_HEADER_BYTES = DR_CONV_HEADER_BYTES + DR_CONV_TAG_BYTES,
 	DR_CONV_HELLO_MAX = 12 + 1 + 63 + 60,
-	DR_CONV_OUTPUT_MAX = 24 << 20, /* unsent bytes; more: the peer does not read */
+	DR_CONV_OUTPUT_MAX = 24 << 20,	    /* unsent bytes; more: the peer does not read */
 	DR_CONV_TEXT_MAX = 4096,	    /* of a text in JSON */
 	DR_CONV_NAME_MAX = 64,		    /* of a name in JSON */
 	DR_CONV_COMM_BYTES_MAX = 128 << 10, /* of a payload on a connection of a comm */
@@ -143,6 +143,8 @@ struct dr_conv {
 /* The client's hello is in the output afterwards. -ENOMEM. */
 int dr_conv_init(struct dr_conv *c, const struct dr_conv_opts *opts, int64_t now_ns) DR_MUST_CHECK;
 void dr_conv_fini(struct dr_conv *c);
+/* Nothing is fed any more: frees what came. Output that is left may still be sent. */
+void dr_conv_drop_input(struct dr_conv *c);
 /* Check the struct's own rules (assert); for tests and the fuzzer. */
 void dr_conv_validate(const struct dr_conv *c);
 

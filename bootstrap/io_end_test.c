@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "bootstrap/io_testkit.h"
+#include "bootstrap/server_priv.h"
 
 #include <sodium.h>
 
@@ -65,12 +66,47 @@ static void last_message_confirmed(void **state)
 	assert_int_equal(w.srv.closes, 1);
 }
 
+/* A stranger whose offer is refused reads the reason when he likes. What he said is not kept. */
+static void refused_offer_is_freed(void **state)
+{
+	enum { BYTES = 60 << 10 };
+	static char offer[BYTES + 1];
+	struct dr_conv c;
+	struct dr_conv_event ev;
+	const uint8_t *out;
+	uint8_t byte;
+	(void)state;
+	memset(offer, ' ', BYTES);
+	memcpy(offer, "{\"a\":[0", 7);
+	for (size_t i = 7; i + 18 < BYTES; i += 18)
+		memcpy(offer + i, ",{}", 3);
+	memcpy(offer + BYTES - 2, "]}", 2);
+	start_server(1, 0, NULL);
+	int fd = raw_connect(dr_boot_server_port(w.srv.s, 0));
+	raw_hello(fd, &c, DR_CONV_NEW, 0, NULL, 0, &ev);
+	assert_int_equal(dr_conv_send(&c, DR_CONV_FRAME_OFFER, 0, offer, BYTES), 0);
+	size_t len = dr_conv_output(&c, &out);
+	raw_send(fd, out, len);
+	const struct dr_link *l = w.srv.s->e.links;
+	until(l->state == DR_LINK_CLOSING);
+	assert_null(l->conv.json);
+	assert_int_equal(l->conv.in_cap, 0);
+	while (ev.kind != DR_CONV_REFUSED) {
+		assert_int_equal(recv(fd, &byte, 1, 0), 1);
+		dr_conv_feed(&c, &byte, 1, dr_now_ns(), &ev);
+	}
+	assert_int_equal(ev.cause, DR_BOOT_PROTOCOL);
+	dr_conv_fini(&c);
+	close(fd);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(last_message_unconfirmed),
 		TEST(last_message_confirmed),
+		TEST(refused_offer_is_freed),
 	};
 	if (sodium_init() < 0)
 		return 1;

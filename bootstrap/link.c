@@ -106,6 +106,9 @@ static void deliver(struct dr_link *l, const struct dr_conv_event *ev, int64_t n
 	bool last = ev->kind == DR_CONV_FAILED || ev->kind == DR_CONV_REFUSED;
 	if (last && (l->state == DR_LINK_UP || l->state == DR_LINK_DIALLING))
 		dr_link_close(l, now_ns);
+	/* JSON takes many times its bytes, and the peer decides how long this end waits for it. */
+	if (l->state == DR_LINK_CLOSING)
+		dr_conv_drop_input(&l->conv);
 }
 
 static void link_fail(struct dr_link *l, enum dr_boot_cause cause, const char *text, int64_t now_ns)
