@@ -209,25 +209,28 @@ json_t *ha_answer_to_json(const struct ha_answer *p)
 	return NULL;
 }
 
-int ha_answer_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
-	struct ha_answer *out, struct dr_err *e)
+int ha_answer_from_json(
+	const json_t *j, const struct ha_offer *o, struct ha_answer *out, struct dr_err *e)
 {
 	const json_t *rails = json_object_get(j, "rails");
 	bool ok;
 
 	memset(out, 0, sizeof(*out));
 	ok = sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager) &&
-	     json_array_size(rails) >= 1 && json_array_size(rails) <= DR_PATHS;
+	     out->threads <= o->threads && out->lanes <= o->lanes && out->chunk <= o->chunk &&
+	     out->eager <= o->eager && json_array_size(rails) >= 1 &&
+	     json_array_size(rails) <= DR_PATHS;
 	for (size_t i = 0; ok && i < json_array_size(rails); i++) {
 		const json_t *v = json_array_get(rails, i);
 
 		ok = json_is_integer(v) && json_integer_value(v) >= 0 &&
-		     json_integer_value(v) < DR_MIN(n_own, (unsigned)HA_OFFER_NICS_MAX);
+		     json_integer_value(v) < o->n_nics;
 		if (ok)
-			out->rail[i] = own[json_integer_value(v)];
+			out->rail[i] = o->nic[json_integer_value(v)];
 	}
 	if (!ok)
-		return dr_err_set(e, -EPROTO, "the peer's answer to a comm is malformed");
+		return dr_err_set(e, -EPROTO,
+			"the peer's answer to a comm is malformed, or more than was offered");
 	out->n_rails = (unsigned)json_array_size(rails);
 	return 0;
 }

@@ -41,8 +41,8 @@ struct ha_answer {
 int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
 json_t *ha_answer_to_json(const struct ha_answer *p);
-/* At the dialling end; own: the list that was offered. -EPROTO. */
-int ha_answer_from_json(const json_t *j, const struct dr_rdv_addr *own, unsigned n_own,
-	struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
+/* At the dialling end. -EPROTO, also where it is more than was offered. */
+int ha_answer_from_json(const json_t *j, const struct ha_offer *o, struct ha_answer *out,
+	struct dr_err *e) DR_MUST_CHECK;
 
 #endif

@@ -186,17 +186,39 @@ static void plan_survives_the_wire(void **state)
 	in.chunk = 1000;
 	in.eager = 0;
 	j = ha_answer_to_json(&in);
-	assert_int_equal(ha_answer_from_json(j, o.nic, o.n_nics, &out, NULL), 0);
+	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), 0);
 	assert_int_equal(out.n_rails, 2);
 	assert_string_equal(out.rail[0].device, "eth0");
 	assert_string_equal(out.rail[1].device, "eth1");
 	assert_int_equal(out.threads, 2);
 	assert_int_equal(out.eager, 0);
-	assert_int_equal(
-		ha_answer_from_json(j, o.nic, 1, &out, NULL), -EPROTO); /* NIC 1 is not there */
+	o.n_nics = 1; /* NIC 1 is not there */
+	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), -EPROTO);
+	o.n_nics = 3;
 	json_object_set_new(j, "rails", json_array());
-	assert_int_equal(ha_answer_from_json(j, o.nic, o.n_nics, &out, NULL), -EPROTO);
+	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), -EPROTO);
 	json_decref(j);
+}
+
+/* Slots of a comm have the bytes of small messages: a peer does not choose how many. */
+static void answers_do_not_exceed_the_offer(void **state)
+{
+	static const char *const own[] = { "10.0.0.2", "10.0.1.2" };
+	struct ha_offer o = offer();
+	struct ha_answer in, out;
+
+	(void)state;
+	assert_int_equal(choose(&o, own, 2, true, &in), 0);
+	for (unsigned i = 0; i <= 4; i++) {
+		in.threads = o.threads + (i == 1);
+		in.lanes = o.lanes + (i == 2);
+		in.chunk = o.chunk + (i == 3);
+		in.eager = o.eager + (i == 4);
+		json_t *j = ha_answer_to_json(&in);
+
+		assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), i ? -EPROTO : 0);
+		json_decref(j);
+	}
 }
 
 int main(void)
@@ -208,6 +230,7 @@ int main(void)
 		cmocka_unit_test(rail_without_a_router_comes_first),
 		cmocka_unit_test(rails_are_on_different_nics),
 		cmocka_unit_test(plan_survives_the_wire),
+		cmocka_unit_test(answers_do_not_exceed_the_offer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -304,12 +304,11 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct dr_rdv_ha
 	return NULL;
 }
 
-static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
+static void make_offer(const struct ha_endpoint *n, struct ha_offer *o)
 {
-	struct ha_process *p = n->p;
-	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX], boot[DR_RDV_ADDRS_MAX];
-	unsigned n_own = ha_process_addresses(p, n->dev, own, DR_RDV_ADDRS_MAX);
-	struct ha_offer o = { .process = p->id,
+	const struct ha_process *p = n->p;
+
+	*o = (struct ha_offer){ .process = p->id,
 		.session = n->link->number,
 		.opens = n->opens,
 		.comm = n->id_in_session,
@@ -317,6 +316,16 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 		.lanes = (unsigned)p->cfg.lanes,
 		.chunk = p->cfg.chunk,
 		.eager = p->cfg.eager };
+	o->n_nics = ha_process_addresses(p, n->dev, o->nic, HA_OFFER_NICS_MAX);
+	snprintf(o->name, sizeof(o->name), "%s", p->devices->dev[n->dev].name);
+	snprintf(o->transport, sizeof(o->transport), "%s", p->cfg.kind->name);
+}
+
+static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
+{
+	struct ha_process *p = n->p;
+	struct dr_rdv_addr boot[DR_RDV_ADDRS_MAX];
+	struct ha_offer o;
 	struct dr_rdv_connect_opts co = { .handle = n->handle,
 		.local = boot,
 		.timeout_ns = p->cfg.connect_timeout_ns,
@@ -325,10 +334,7 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 	int rc;
 
 	co.n_local = ha_process_rendezvous(p, n->dev, boot, DR_RDV_ADDRS_MAX);
-	o.n_nics = DR_MIN(n_own, (unsigned)HA_OFFER_NICS_MAX);
-	memcpy(o.nic, own, o.n_nics * sizeof(own[0]));
-	snprintf(o.name, sizeof(o.name), "%s", p->devices->dev[n->dev].name);
-	snprintf(o.transport, sizeof(o.transport), "%s", p->cfg.kind->name);
+	make_offer(n, &o);
 	json = ha_offer_to_json(&o);
 	if (!json)
 		return dr_err_set(e, -ENOMEM, "comm: out of memory");
@@ -383,13 +389,10 @@ static void on_accept(void *arg, struct dr_rdv_comm *c, const json_t *reply)
 	int rc = 0;
 
 	if (n->opens) {
-		struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
-		unsigned n_own = ha_process_addresses(n->p, n->dev, own, DR_RDV_ADDRS_MAX);
+		struct ha_offer o;
 
-		rc = ha_answer_from_json(reply, own, n_own, &plan, &e);
-		if (rc == 0 && (plan.threads > n->p->cfg.threads || plan.lanes > n->p->cfg.lanes))
-			rc = dr_err_set(
-				&e, -EPROTO, "the peer wants more threads than were offered");
+		make_offer(n, &o);
+		rc = ha_answer_from_json(reply, &o, &plan, &e);
 		if (rc == 0)
 			rc = open_session(n->link, &plan, dr_rdv_secret(c), "peer", &e);
 	}
