@@ -13,7 +13,7 @@
 
 enum { WARN_BURST = 10, ACCEPTS_MAX = 64 };
 static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS, WARN_NS = 10 * DR_NS_PER_S,
-		     REJECT_PAUSE_NS = 10 * DR_NS_PER_MS;
+		     REJECT_PAUSE_NS = 10 * DR_NS_PER_MS, FLOOD_NS = DR_NS_PER_S;
 
 struct dr_listener {
 	struct dr_pollable po;
@@ -121,6 +121,7 @@ static bool shed(struct dr_acceptor *a, const struct dr_addr *of, const char *wh
 		return false;
 	dr_acceptor_warn(a, oldest, why, now_ns);
 	dr_link_abort(oldest);
+	a->shed_ns = now_ns;
 	return true;
 }
 
@@ -158,7 +159,8 @@ static int64_t full_until(struct dr_acceptor *a, int64_t now_ns)
 	/* After a stall of this thread, what the peers sent meanwhile is read first. */
 	if (a->full_since_ns == 0)
 		a->full_since_ns = now_ns;
-	int64_t until = DR_MAX(oldest->since_ns, a->full_since_ns) + a->place_ns;
+	int64_t place_ns = now_ns - a->shed_ns < FLOOD_NS ? a->place_ns / 4 : a->place_ns;
+	int64_t until = DR_MAX(oldest->since_ns, a->full_since_ns) + place_ns;
 	return now_ns < until ? until : 0;
 }
 
@@ -266,7 +268,8 @@ static void listener_ready(struct dr_pollable *po, uint32_t revents, int64_t now
 void dr_acceptor_init(struct dr_acceptor *a, const struct dr_acceptor_ops *ops,
 	struct dr_poller *poller, struct dr_link **links, const char *component)
 {
-	*a = (struct dr_acceptor){ .ops = ops,
+	*a = (struct dr_acceptor){ .shed_ns = -FLOOD_NS,
+		.ops = ops,
 		.poller = poller,
 		.links = links,
 		.component = component,

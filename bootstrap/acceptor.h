@@ -57,11 +57,13 @@ struct dr_acceptor {
 	const struct dr_networks
 		*allow; /* sources of connections; NULL: all. The owner may set it, borrowed */
 	/* Many peers dial at the same moment. While so many connections are pending, the next ones
-	 * wait in the kernel, until the oldest has had this time. 0: they do not wait. */
+	 * wait in the kernel, until the oldest has had this time. In a flood, whose connections do
+	 * not use it, it is a quarter: others wait behind them. 0: they do not wait. */
 	unsigned places;
 	int64_t place_ns;
 	/* private */
 	int64_t full_since_ns; /* all places are taken; 0: there are free ones */
+	int64_t shed_ns;       /* the last time one was closed for another */
 	struct dr_listener **listeners;
 	unsigned n;
 	int64_t paused_until_ns, warn_at_ns;

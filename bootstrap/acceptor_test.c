@@ -178,6 +178,7 @@ static void a_source_loses_its_oldest(void **state)
 	for (int i = 0; i < N - SOURCE_MAX; i++)
 		until(raw_closed(fd[i]));
 	assert_non_null(strstr(w.log, "too many pending connections of this address"));
+	assert_true(w.s->acceptor.shed_ns > 0);
 	for (int i = N - SOURCE_MAX; i < N; i++)
 		assert_false(raw_closed(fd[i]));
 	assert_false(raw_closed(other));
@@ -199,6 +200,31 @@ static void a_flood_closes_its_own(void **state)
 	assert_false(raw_closed(slow));
 	close(slow);
 	close_all(fd, N);
+}
+
+/* Those that wait for places wait less once one was closed that did not use its place. */
+static void a_flood_waits_less(void **state)
+{
+	enum { PLACES = 4, TIME_S = 3600 };
+	struct dr_acceptor *a = &w.s->acceptor;
+	int fd[PLACES + 2];
+
+	(void)state;
+	a->places = PLACES;
+	a->place_ns = TIME_S * DR_NS_PER_S;
+	for (int i = 0; i < PLACES; i++)
+		fd[i] = raw_open(HOST);
+	until(count_links() == PLACES);
+	for (int i = PLACES; i < PLACES + 2; i++)
+		fd[i] = raw_open(HOST);
+	until(dr_acceptor_deadline(a) != DR_NEVER);
+	assert_true(dr_acceptor_deadline(a) > dr_now_ns() + a->place_ns / 2);
+	a->shed_ns = dr_now_ns();
+	dr_acceptor_resume(a);
+	until(dr_acceptor_deadline(a) != DR_NEVER);
+	assert_true(dr_acceptor_deadline(a) < dr_now_ns() + a->place_ns / 2);
+	assert_int_equal(count_links(), PLACES);
+	close_all(fd, PLACES + 2);
 }
 
 /* A host that has an IPv6 network of its own: each connection is of another address. */
@@ -369,6 +395,7 @@ int main(void)
 		TEST(a_source_loses_its_oldest),
 		TEST(a_flood_closes_its_own),
 		TEST(a_network_closes_its_own),
+		TEST(a_flood_waits_less),
 		TEST(few_descriptors_are_for_data),
 		TEST(garbage_is_rejected_at_a_bounded_rate),
 		cmocka_unit_test_prestate_setup_teardown(
