@@ -13,8 +13,9 @@
 enum { READS = 64 };
 /* For a round of the largest packets. */
 enum { BUFFER_BYTES = 1 << 20 };
-/* For the connection; connections that wait in the kernel; ports tried without a range. */
-enum { WAIT_S = 5, BACKLOG = 8, ANY_TRIES = 8 };
+/* For the connection; connections that wait in the kernel; ports tried without a range. Strangers
+ * who say nothing wait there, too. Where they do not fit, the client's comes before its bytes. */
+enum { WAIT_S = 5, BACKLOG = 1024, ANY_TRIES = 8 };
 
 static socklen_t addr_len(bool v6)
 {

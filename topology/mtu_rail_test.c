@@ -143,6 +143,45 @@ static void ends_prove_themselves(void **state)
 	assert_int_equal(server.search.own.bytes, 9000);
 }
 
+/* Strangers who connect and say nothing, more than wait in the kernel. */
+static void silent_strangers_wait(void **state)
+{
+	enum { N = 40 };
+	uint16_t at_server = open_end(&server, SERVER), at_client = open_end(&client, CLIENT), none;
+	int64_t begin = dr_now_ns(), now = begin;
+	struct dr_poller *servers = poller, *clients;
+	int fd[N];
+
+	(void)state;
+	assert_int_equal(dr_poller_create(&clients, NULL), 0);
+	for (int i = 0; i < N; i++) {
+		struct sockaddr_storage sa = at(SERVER, at_server);
+
+		none = 0;
+		fd[i] = bound(SOCK_STREAM | SOCK_NONBLOCK, OTHER, &none);
+		(void)connect(fd[i], (struct sockaddr *)&sa, sizeof(struct sockaddr_in));
+	}
+	start(&server, CLIENT, at_client, now);
+	/* The server looks before the client has said anything. */
+	poller = clients;
+	start(&client, SERVER, at_server, now);
+	poller = servers;
+	while (!dr_mtu_search_over(&server.search) || !dr_mtu_search_over(&client.search)) {
+		assert_true(now < begin + BOUND_NS);
+		assert_true(dr_poller_wait(poller, DR_NS_PER_MS) >= 0);
+		assert_true(dr_poller_wait(clients, 0) >= 0);
+		now = dr_now_ns();
+		turn(now);
+	}
+	for (int i = 0; i < N; i++)
+		close(fd[i]);
+	dr_mtu_rail_close(&client);
+	dr_poller_destroy(clients);
+	assert_int_equal(client.err, 0);
+	assert_int_equal(server.search.own.state, DR_MTU_PASSES);
+	assert_int_equal(client.search.own.state, DR_MTU_PASSES);
+}
+
 /* A client that names the third host forges its datagrams, which have a valid MAC. */
 static void server_asks_for_a_connection(void **state)
 {
@@ -252,6 +291,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(ends_prove_themselves),
+		CASE(silent_strangers_wait),
 		CASE(server_asks_for_a_connection),
 		CASE(client_asks_for_an_answer),
 		CASE(silence_ends),
