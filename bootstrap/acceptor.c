@@ -326,16 +326,11 @@ int dr_acceptor_listen(struct dr_acceptor *a, struct dr_addr *addr, struct dr_er
 
 static bool same_addr(const struct dr_addr *a, const struct dr_addr *b)
 {
-	if (a->ss.ss_family != b->ss.ss_family || dr_addr_port(a) != dr_addr_port(b))
-		return false;
-	if (a->ss.ss_family == AF_INET6) {
-		const struct sockaddr_in6 *x = (const struct sockaddr_in6 *)&a->ss,
-					  *y = (const struct sockaddr_in6 *)&b->ss;
-		return x->sin6_scope_id == y->sin6_scope_id &&
-		       memcmp(&x->sin6_addr, &y->sin6_addr, sizeof(x->sin6_addr)) == 0;
-	}
-	return ((const struct sockaddr_in *)&a->ss)->sin_addr.s_addr ==
-	       ((const struct sockaddr_in *)&b->ss)->sin_addr.s_addr;
+	const struct sockaddr_in6 *x = (const struct sockaddr_in6 *)&a->ss,
+				  *y = (const struct sockaddr_in6 *)&b->ss;
+	return x->sin6_family == y->sin6_family && dr_addr_port(a) == dr_addr_port(b) &&
+	       dr_same_host(&a->ss, &b->ss) &&
+	       (x->sin6_family == AF_INET || x->sin6_scope_id == y->sin6_scope_id);
 }
 
 bool dr_acceptor_has(const struct dr_acceptor *a, const struct dr_addr *addr)

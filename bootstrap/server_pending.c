@@ -13,6 +13,8 @@
  * gets its role in the session, or is refused with a reason. A refused link does not affect the session.
  */
 
+static const char GONE[] = "the server does not know this session; it may have been restarted";
+
 /* ---- a connection identified itself ------------------------------------------------------- */
 
 static void refuse(struct dr_boot_server *s, struct dr_link *l, enum dr_boot_cause cause, int code,
@@ -53,9 +55,7 @@ static void pair_identified(struct dr_boot_server *s, struct dr_link *l, int64_t
 {
 	unsigned k = l->conv.peer.k;
 	if (!knows_session(s, l) || s->e.control.state != DR_BOOT_EXCHANGING) {
-		refuse(s, l, DR_BOOT_GONE, 3,
-			"the server does not know this session; it may have been restarted",
-			now_ns);
+		refuse(s, l, DR_BOOT_GONE, 3, GONE, now_ns);
 		return;
 	}
 	if (k == 0 || k >= s->e.pairs || s->e.pair[k].in_done) {
@@ -78,9 +78,7 @@ static void resume_identified(struct dr_boot_server *s, struct dr_link *l, int64
 {
 	struct dr_server_session *ss = &s->session;
 	if (!knows_session(s, l) || !dr_server_exchanged(&s->e)) {
-		refuse(s, l, DR_BOOT_GONE, 3,
-			"the server does not know this session; it may have been restarted",
-			now_ns);
+		refuse(s, l, DR_BOOT_GONE, 3, GONE, now_ns);
 		return;
 	}
 	struct dr_link *old = s->e.control_link;
