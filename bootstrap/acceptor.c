@@ -76,8 +76,8 @@ static unsigned count_pending(const struct dr_acceptor *a, const struct dr_addr 
 	return n;
 }
 
-/* The address with the most. One host may have all addresses of an IPv6 network of 64 bits, so it is one of the network
- * with the most. Called for each connection of a flood: addresses are compared as words. */
+/* The address with the most. One host may have all addresses of an IPv6 /64, so it is one of the
+ * /64 with the most. Called for each connection of a flood: addresses are compared as words. */
 static const struct dr_addr *most_of(const struct dr_acceptor *a)
 {
 	struct {
@@ -93,7 +93,7 @@ static const struct dr_addr *most_of(const struct dr_acceptor *a)
 			v[n++].addr = &l->addr;
 		}
 	for (unsigned i = 0; i < n; i++) {
-		unsigned same = 0; /* of the network; low bits: of the address */
+		unsigned same = 0; /* of the /64; low bits: of the address */
 		for (unsigned k = 0; k < n; k++)
 			if (v[k].host[0] == v[i].host[0])
 				same += 2 * DR_ACCEPTOR_PENDING_MAX +
@@ -138,7 +138,7 @@ static void make_room(struct dr_acceptor *a, int fd, const struct dr_addr *from,
 	if (!dr_files_scarce(fd))
 		return;
 	for (; n >= DR_ACCEPTOR_SCARCE_MAX; n--)
-		shed(a, NULL,
+		shed(a, most_of(a),
 			"few descriptors are free; the oldest pending connection is closed; raise "
 			"the limit of open files (ulimit -n)",
 			now_ns);
@@ -225,7 +225,7 @@ static bool again(struct dr_acceptor *a, int err, int64_t now_ns)
 {
 	if (err != EMFILE && err != ENFILE && err != ENOMEM && err != ENOBUFS)
 		return err == EINTR || err == ECONNABORTED;
-	if (shed(a, NULL, strerror(err), now_ns))
+	if (shed(a, most_of(a), strerror(err), now_ns))
 		return true;
 	if (now_ns >= a->warn_at_ns)
 		dr_warn(a->component,

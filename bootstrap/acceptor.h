@@ -9,8 +9,8 @@
  * Listening TCP sockets of one owner, and the WARN lines about connections that it rejects.
  *  1. A connection is pending until it has shown that it belongs to a session; one that closes after a failure still is.
  *     There are at most DR_ACCEPTOR_PENDING_MAX of them, of one source address at most DR_ACCEPTOR_SOURCE_MAX.
- *     Above the latter, the address's oldest is closed; above the former, the oldest of the address with the most (IPv6: of the
- *     network of 64 bits with the most). So a source that floods closes its own.
+ *     Above the latter, the address's oldest is closed; above the former, the oldest of the address
+ *     with the most (IPv6: of the /64 with the most). So a source that floods closes its own.
  *  2. While few descriptors are free (dr_files_scarce), there are at most DR_ACCEPTOR_SCARCE_MAX.
  *  3. When descriptors or memory run out, a pending connection is closed, or accepting pauses: epoll would report the
  *     socket again at once.
