@@ -13,7 +13,6 @@
 
 enum { RESERVE_MAX = 256, RESERVE_PART = 4 };
 
-/* Returns the number of bytes; 0: neither IPv4 nor IPv6. */
 unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16])
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;
@@ -74,11 +73,12 @@ static int parse_one(char *text, struct dr_network *out, struct dr_err *e)
 	*out = (struct dr_network){ 0 };
 	if (inet_pton(AF_INET, text, out->addr) == 1)
 		out->bytes = 4;
-	else if (inet_pton(AF_INET6, text, out->addr) == 1)
+	else if (inet_pton(AF_INET6, text, out->addr) == 1 &&
+		 !IN6_IS_ADDR_V4MAPPED((const struct in6_addr *)out->addr))
 		out->bytes = 16;
 	else
 		return dr_err_set(e, -EINVAL,
-			"\"%.60s\" is not an IPv4 or IPv6 address; give networks as 10.0.0.0/8",
+			"\"%.60s\" is not an IPv4 or IPv6 address (mapped: give the IPv4 one); give networks as 10.0.0.0/8",
 			text);
 	out->bits = (uint8_t)(out->bytes * 8);
 	if (slash && !parse_bits(slash + 1, out->bits, &out->bits))
