@@ -300,11 +300,18 @@ static int close_peers(struct dualrail *d, struct dr_err *e)
 	struct dualrail_error why = { 0 };
 	int rc = 0;
 
-	/* All of them at once, so that the waits below overlap. */
+	/* All of them at once, so that the waits below overlap. No exchange outlives its listener. */
 	dr_lib_lock(d);
-	for (struct dualrail_peer *p = d->peers; p; p = p->next)
+	if (d->listen)
+		dr_rdv_listen_close(d->listen);
+	d->listen = NULL;
+	for (struct dualrail_peer *p = d->peers; p; p = p->next) {
 		if (p->m)
 			dr_manager_close(p->m, dr_now_ns());
+		if (p->exchange)
+			dr_rdv_cancel(p->exchange);
+		p->exchange = NULL;
+	}
 	dr_lib_unlock(d);
 	while (d->peers) {
 		int err = dualrail_disconnect(d->peers, &why);
@@ -322,11 +329,6 @@ int dualrail_close(struct dualrail *d, struct dualrail_error *error)
 
 	if (!d)
 		return 0;
-	dr_lib_lock(d);
-	if (d->listen)
-		dr_rdv_listen_close(d->listen);
-	d->listen = NULL;
-	dr_lib_unlock(d);
 	rc = close_peers(d, &e);
 	dr_lib_lock(d);
 	d->quit = true;
