@@ -4,8 +4,8 @@
  *  1. The sets only shrink. What fails leaves fewer rights, never more.
  *  2. capset acts on one thread, so each other thread is made to call it in a signal handler. Whether all did is read from
  *     /proc afterwards: a thread that blocks the signal is named in the error.
- *  3. The filter has no state and looks at the number of the call alone, except for clone: the kernel (5.11) remembers calls
- *     that are always allowed and does not run the filter for them.
+ *  3. The filter has no state and looks at the number of the call alone, but for clone and ioctl:
+ *     the kernel (5.11) remembers calls that are always allowed and does not run it for them.
  */
 #include "base/privileges.h"
 
@@ -28,6 +28,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -293,6 +294,14 @@ static unsigned short build_filter(struct sock_filter f[FILTER_MAX])
 	f[n++] = IF_EQUAL(SYS_clone3);
 	f[n++] = ANSWER(ENOSYS);
 #endif
+	/* Typing into the terminal: its shell runs it, with all rights. */
+	f[n++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, 6);
+	f[n++] = LOAD(args[1]);
+	f[n++] = IF_EQUAL(TIOCSTI);
+	f[n++] = ANSWER(EPERM);
+	f[n++] = IF_EQUAL(TIOCLINUX);
+	f[n++] = ANSWER(EPERM);
+	f[n++] = ALLOW;
 	f[n++] = UNLESS_EQUAL(SYS_clone);
 	f[n++] = ALLOW;
 	f[n++] = LOAD(args[0]);

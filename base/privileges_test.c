@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
@@ -237,6 +238,9 @@ static void never_again(void)
 	EXPECT(denied(syscall(SYS_perf_event_open, NULL, 0, 0, 0, 0)));
 	EXPECT(denied(syscall(SYS_process_vm_readv, 0, NULL, 0, NULL, 0, 0)));
 	EXPECT(denied(syscall(SYS_clone, CLONE_NEWUSER | SIGCHLD, NULL, NULL, NULL, NULL)));
+	EXPECT(denied(ioctl(-1, TIOCSTI, "x")));
+	EXPECT(denied(syscall(SYS_ioctl, -1, TIOCLINUX | 1L << 32, "")));
+	EXPECT(ioctl(-1, FIONREAD, &rc) < 0 && errno == EBADF);
 
 	/* What the program goes on to do. */
 	EXPECT(pthread_create(&t, NULL, nothing, NULL) == 0 && pthread_join(t, NULL) == 0);
