@@ -20,19 +20,24 @@
 
 enum { LOOPBACK_INDEX = 1, KEEPER_MS = 20000 };
 
-/* Ask the keeper; -EPIPE: it is dead, or does not answer. */
+/* Ask the keeper; -EPIPE: it is dead, or does not answer. It is not asked again then: a late answer
+ * would be taken for that to the next request. */
 static int ask_keeper(
-	const struct dr_guard *g, enum dr_keeper_op op, int fd, struct dr_keeper_answer *out)
+	struct dr_guard *g, enum dr_keeper_op op, int fd, struct dr_keeper_answer *out)
 {
 	struct pollfd p = { .fd = g->keeper_fd, .events = POLLIN };
 
-	if (g->keeper_fd < 0 || dr_packet_send(g->keeper_fd, &op, sizeof(op), &fd, fd >= 0 ? 1 : 0))
+	if (g->keeper_fd < 0)
 		return -EPIPE;
-	while (poll(&p, 1, KEEPER_MS) < 0 && errno == EINTR)
-		;
-	return recv(g->keeper_fd, out, sizeof(*out), MSG_DONTWAIT) == (ssize_t)sizeof(*out)
-		       ? 0
-		       : -EPIPE;
+	if (dr_packet_send(g->keeper_fd, &op, sizeof(op), &fd, fd >= 0 ? 1 : 0) == 0) {
+		while (poll(&p, 1, KEEPER_MS) < 0 && errno == EINTR)
+			;
+		if (recv(g->keeper_fd, out, sizeof(*out), MSG_DONTWAIT) == (ssize_t)sizeof(*out))
+			return 0;
+	}
+	close(g->keeper_fd);
+	g->keeper_fd = -1;
+	return -EPIPE;
 }
 
 static void reap(pid_t pid)
@@ -125,10 +130,10 @@ static void free_guard(struct dr_guard *g)
 {
 	if (g->fd >= 0)
 		close(g->fd);
-	if (g->keeper_fd >= 0) {
+	if (g->keeper_fd >= 0)
 		close(g->keeper_fd);
+	if (g->keeper > 0)
 		reap(g->keeper);
-	}
 	dr_free(g);
 }
 

@@ -231,6 +231,90 @@ static void one_guard_at_a_time(void **state)
 	close(fds[1]);
 }
 
+static struct dr_keeper_answer ask_keeper(enum dr_keeper_op op)
+{
+	struct dr_keeper_answer a;
+
+	assert_int_equal(dr_packet_send(guard->keeper_fd, &op, sizeof(op), NULL, 0), 0);
+	assert_int_equal(recv(guard->keeper_fd, &a, sizeof(a), 0), sizeof(a));
+	return a;
+}
+
+/* The next process of this PID namespace gets the number pid. */
+static bool next_pid(pid_t pid)
+{
+	char text[16];
+	int fd = open("/proc/sys/kernel/ns_last_pid", O_WRONLY | O_CLOEXEC);
+	int n = snprintf(text, sizeof(text), "%d", (int)pid - 1);
+	bool set = fd >= 0 && write(fd, text, (size_t)n) == n;
+
+	if (fd >= 0)
+		close(fd);
+	return set;
+}
+
+/* The program reaps the guard, and another process gets its number: the keeper spares that. */
+static void only_the_guard_is_killed(void **state)
+{
+	struct dr_fault_report r;
+	pid_t victim = 0;
+
+	(void)state;
+	begin(&(struct dr_guard_options){ .nics = NULL });
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
+	assert_int_equal(waitpid(guard->pid, NULL, 0), guard->pid);
+	for (int i = 0; i < 100 && victim != guard->pid && next_pid(guard->pid); i++) {
+		victim = fork();
+		if (victim == 0) {
+			while (getpid() == guard->pid)
+				pause();
+			_exit(0);
+		}
+		if (victim != guard->pid)
+			waitpid(victim, NULL, 0);
+	}
+	if (victim != guard->pid) {
+		print_message("SKIP: no process can be given a number here\n");
+		skip();
+	}
+	assert_int_equal(ask_keeper(DR_KEEPER_BURY).left.code, 0);
+	assert_int_equal(waitpid(victim, NULL, WNOHANG), 0);
+	assert_int_equal(kill(victim, SIGKILL), 0);
+	assert_int_equal(waitpid(victim, NULL, 0), victim);
+	/* A guard without a socket would read the keeper's. */
+	assert_int_equal(ask_keeper(DR_KEEPER_START).pid, -EBADF);
+	while (dr_guard_poll(guard, &r) != -EPIPE)
+		;
+}
+
+/* A late answer is not taken for that to another request: with its pid 0 the program would kill its
+ * own process group. */
+static void a_late_answer(void **state)
+{
+	struct dr_keeper_answer late = { .pid = 0 };
+	struct dr_fault_report r;
+	int fds[2], status;
+
+	(void)state;
+	begin(&(struct dr_guard_options){ .nics = NULL });
+	assert_int_equal(kill(guard->pid, SIGKILL), 0);
+	while (dr_guard_poll(guard, &r) != -EPIPE)
+		;
+	pid_t pid = fork();
+	if (pid == 0) {
+		setpgid(0, 0);
+		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds))
+			_exit(1);
+		guard->keeper_fd = fds[0];
+		if (send(fds[1], "", 1, 0) != 1 || dr_guard_renew(guard, NULL) != -EPIPE)
+			_exit(2);
+		(void)!send(fds[1], &late, sizeof(late), MSG_NOSIGNAL);
+		_exit(dr_guard_renew(guard, NULL) == -EPIPE ? 0 : 3);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
 static int take_lock(const char *name, void *fd)
 {
 	char path[256];
@@ -286,6 +370,8 @@ int main(void)
 		cmocka_unit_test_teardown(management_is_spared, end),
 		cmocka_unit_test_teardown(values_are_checked, end),
 		cmocka_unit_test_teardown(one_guard_at_a_time, end),
+		cmocka_unit_test_teardown(only_the_guard_is_killed, end),
+		cmocka_unit_test_teardown(a_late_answer, end),
 		cmocka_unit_test_teardown(a_look_is_waited_for, end),
 	};
 

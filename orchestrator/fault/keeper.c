@@ -28,7 +28,8 @@ enum { DEATH_MS = 10000, TRIES_MAX = 100, TRY_MS = 20 };
 
 struct keeper {
 	pid_t parent;
-	pid_t guard; /* 0: none */
+	pid_t guard;  /* 0: none */
+	int guard_fd; /* its pidfd: the program reaps it, and its number may be another's then */
 	const struct dr_guard_options *opt;
 };
 
@@ -43,23 +44,26 @@ void dr_guard_restrict(const struct dr_guard_options *opt)
 }
 
 /* The guard serves the descriptor that came with the request. */
-static pid_t start_guard(const struct keeper *k, int fd)
+static pid_t start_guard(struct keeper *k, int fd)
 {
 	/* As fork(), but the child's parent is the program. */
 	pid_t keeper = getpid(),
-	      pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | SIGCHLD, NULL, NULL, NULL, NULL);
+	      pid = (pid_t)syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | SIGCHLD, NULL,
+		      &k->guard_fd, NULL, NULL);
 
 	if (pid == 0)
 		dr_guard_main(fd, k->parent, keeper, k->opt);
-	return pid < 0 ? -errno : pid;
+	if (pid < 0)
+		return -errno;
+	return k->guard = pid;
 }
 
 /* The guard's locks are free once it has ended. */
 static void bury(struct keeper *k, struct dr_err *left)
 {
-	struct pollfd p = { .events = POLLIN };
+	struct pollfd p = { .fd = k->guard_fd, .events = POLLIN };
 
-	if (k->guard > 0 && (p.fd = (int)syscall(SYS_pidfd_open, k->guard, 0)) >= 0) {
+	if (k->guard) {
 		syscall(SYS_pidfd_send_signal, p.fd, SIGKILL, NULL, 0);
 		while (poll(&p, 1, DEATH_MS) < 0 && errno == EINTR)
 			;
@@ -86,7 +90,7 @@ _Noreturn void dr_keeper_main(int fd, pid_t parent, const struct dr_guard_option
 		struct dr_keeper_answer a = { .pid = 0 };
 
 		if (op == DR_KEEPER_START)
-			a.pid = k.guard ? -EBUSY : (k.guard = start_guard(&k, passed));
+			a.pid = k.guard ? -EBUSY : passed < 0 ? -EBADF : start_guard(&k, passed);
 		else
 			bury(&k, &a.left);
 		if (passed >= 0)
