@@ -128,25 +128,25 @@ int dr_fault_action_inject(struct dr_fault_action *a, const struct dr_fault_spec
 	return finish(r, rc, &e);
 }
 
-/* A different device with the same name is not the one that was broken. */
-static bool nic_is_there(const struct dr_state *s)
+/* 0; -ENODEV: the device that was broken is gone. It may have another name by now. */
+static int find_nic(const struct dr_state *s, struct dr_err *e)
 {
 	struct dr_netdev d;
+	int rc = dr_netdev_by_index(s->ifindex, &d, e);
 
-	return dr_netdev_by_name(s->nic, &d, NULL) == 0 && d.ifindex == s->ifindex &&
-	       memcmp(d.mac, s->mac, sizeof(d.mac)) == 0;
+	return rc || memcmp(d.mac, s->mac, sizeof(d.mac)) == 0 ? rc : -ENODEV;
 }
 
 static int reverse(struct dr_fault_action *a, struct dr_fault_report *r)
 {
 	struct dr_err e = { 0 };
-	int rc = 0;
+	int rc = a->state.kind->nic && !a->held ? find_nic(&a->state, &e) : 0;
 
-	if (!a->state.kind->nic || a->held || nic_is_there(&a->state))
-		rc = undo(a, r, &e);
-	else
+	if (rc == -ENODEV) {
 		snprintf(r->text, sizeof(r->text), "%s is gone: nothing to undo", a->state.nic);
-	return finish(r, rc, &e);
+		return finish(r, 0, &e);
+	}
+	return finish(r, rc ? rc : undo(a, r, &e), &e);
 }
 
 int dr_fault_action_undo(struct dr_fault_action *a, struct dr_fault_report *r)
@@ -188,8 +188,8 @@ static int visit_one(
 	const struct visit *v = arg;
 	struct dr_fault_action a = { .opt = v->opt, .state = *s };
 
-	if (v->undo && !o->alive)
-		l.err = reverse(&a, &r);
+	if (v->undo && !o->alive && (l.err = reverse(&a, &r)) == -EBUSY)
+		l.err = -EIO; /* nobody holds it */
 	l.text = r.text;
 	v->fn(&l, v->arg);
 	return l.err;
@@ -212,7 +212,8 @@ static void repaired(const struct dr_fault_leftover *l, void *arg)
 {
 	struct repair *r = arg;
 
-	if (l->err == -EBUSY && l->guard != r->dead)
+	/* What others hold, or left, is not of this guard. */
+	if (l->err && l->guard != r->dead && (r->dead || l->err == -EBUSY))
 		return;
 	if (l->err)
 		dr_err_set(r->e, l->err, "undo what %.120s records: %.100s", l->path,
