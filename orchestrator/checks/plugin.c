@@ -12,13 +12,6 @@
 
 /* The command: one case to load the plugin, then each case for each device. */
 
-/* For one process and its children. */
-static bool shared_new(struct plugin_shared **out)
-{
-	*out = mmap(NULL, sizeof(**out), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	return *out != MAP_FAILED;
-}
-
 static void print_memory(int support, char *buf, size_t len)
 {
 	snprintf(buf, len, "%s%s%s", support & NCCL_PTR_HOST ? "host" : "no host",
@@ -34,7 +27,7 @@ static void print_plugin(const struct plugin_shared *sh, const char *file)
 			printf(" v%u", v);
 	printf("\n\n%-3s %-16s %10s %-18s %8s %8s %6s  %s\n", "dev", "name", "Mb/s", "memory",
 		"maxComms", "maxRecvs", "type", "PCI");
-	for (int i = 0; i < DR_MIN(sh->n_devices, PLUGIN_DEVICES); i++) {
+	for (int i = 0; i < sh->n_devices; i++) {
 		const struct plugin_device *d = &sh->device[i];
 		char memory[32];
 
@@ -52,7 +45,7 @@ static void print_plugin(const struct plugin_shared *sh, const char *file)
 /* Returns the number of violations. */
 static unsigned print_findings(const struct plugin_shared *sh, int dev, const char *name)
 {
-	unsigned n = DR_MIN(atomic_load(&sh->n), (unsigned)PLUGIN_FINDINGS);
+	unsigned n = atomic_load(&sh->n);
 	char where[16];
 
 	snprintf(where, sizeof(where), dev < 0 ? "-" : "%d", dev);
@@ -62,20 +55,23 @@ static unsigned print_findings(const struct plugin_shared *sh, int dev, const ch
 	return n;
 }
 
-/* -1: the case could not be run. */
-static int run_case(
-	const struct dr_options *o, const struct plugin_case *c, int dev, struct plugin_shared *sh)
+/* -1: the case could not be run. What the plugin started may still write into sh: out is a copy. */
+static int run_case(const struct dr_options *o, const struct plugin_case *c, int dev,
+	struct plugin_shared *sh, struct plugin_shared *out)
 {
 	int rc;
 
 	fflush(NULL);
 	memset(sh, 0, sizeof(*sh));
 	rc = plugin_run(c, o, dev, sh);
+	memcpy(out, sh, sizeof(*out));
+	out->n = DR_MIN(out->n, (unsigned)PLUGIN_FINDINGS);
+	out->n_devices = DR_MIN(out->n_devices, (int)PLUGIN_DEVICES);
 	if (rc)
 		dr_complain("no process for the check: %s", dr_errno_name(rc));
-	else if (sh->err.code)
-		dr_complain("%.255s", sh->err.text);
-	return rc || sh->err.code ? -1 : 0;
+	else if (out->err.code)
+		dr_complain("%.255s", out->err.text);
+	return rc || out->err.code ? -1 : 0;
 }
 
 /* Each of the other cases would wait as long for the same finding. */
@@ -84,7 +80,7 @@ static bool ends_device(const struct plugin_shared *sh)
 	static const enum plugin_rule slow[] = { RULE_HANG, RULE_BLOCKS, RULE_CONNECT, RULE_LOST,
 		RULE_LEAK };
 
-	for (unsigned i = 0; i < DR_MIN(atomic_load(&sh->n), (unsigned)PLUGIN_FINDINGS); i++)
+	for (unsigned i = 0; i < atomic_load(&sh->n); i++)
 		for (size_t k = 0; k < DR_ARRAY_LEN(slow); k++)
 			if (sh->finding[i].rule == slow[k])
 				return true;
@@ -99,23 +95,24 @@ static bool is_checkable(const struct plugin_device *d)
 /* Returns the number of violations; -1: a case could not be run. */
 static int check_device(const struct dr_options *o, int dev, struct plugin_shared *sh)
 {
+	struct plugin_shared got;
 	unsigned violations = 0;
 
 	for (size_t i = 0; i < plugin_n_cases; i++) {
 		const struct plugin_case *c = &plugin_cases[i];
 		unsigned n;
 
-		if (run_case(o, c, dev, sh))
+		if (run_case(o, c, dev, sh, &got))
 			return -1;
-		n = print_findings(sh, dev, c->name);
+		n = print_findings(&got, dev, c->name);
 		violations += n;
 		if (n == 0 && !o->quiet) {
 			printf("ok         dev %-3d %-10s %s", dev, c->name, c->what);
-			if (sh->in_flight)
-				printf(" (irecv took %u at once)", sh->in_flight);
+			if (got.in_flight)
+				printf(" (irecv took %u at once)", got.in_flight);
 			printf("\n");
 		}
-		if (ends_device(sh)) {
+		if (ends_device(&got)) {
 			printf("SKIP       dev %-3d the other checks, after what did not end\n",
 				dev);
 			break;
@@ -124,19 +121,20 @@ static int check_device(const struct dr_options *o, int dev, struct plugin_share
 	return (int)violations;
 }
 
-static int check(const struct dr_options *o, struct plugin_shared *loaded, struct plugin_shared *sh)
+static int check(const struct dr_options *o, struct plugin_shared *sh)
 {
 	unsigned violations, broken, skipped = 0;
+	struct plugin_shared loaded;
 
-	if (run_case(o, &plugin_load_case, -1, loaded))
+	if (run_case(o, &plugin_load_case, -1, sh, &loaded))
 		return DR_EXIT_ENV;
-	violations = broken = print_findings(loaded, -1, plugin_load_case.name);
+	violations = broken = print_findings(&loaded, -1, plugin_load_case.name);
 	if (!broken && !o->quiet)
-		print_plugin(loaded, o->file);
-	for (int dev = 0; dev < DR_MIN(loaded->n_devices, PLUGIN_DEVICES) && !broken; dev++) {
+		print_plugin(&loaded, o->file);
+	for (int dev = 0; dev < loaded.n_devices && !broken; dev++) {
 		int n;
 
-		if (!is_checkable(&loaded->device[dev])) {
+		if (!is_checkable(&loaded.device[dev])) {
 			printf("SKIP       dev %-3d moves no data in host memory without a GPU\n",
 				dev);
 			skipped++;
@@ -156,19 +154,14 @@ static int check(const struct dr_options *o, struct plugin_shared *loaded, struc
 
 int dr_plugin_main(const struct dr_options *o)
 {
-	struct plugin_shared *loaded, *sh;
-	int rc = DR_EXIT_ENV;
+	struct plugin_shared *sh =
+		mmap(NULL, sizeof(*sh), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (!shared_new(&loaded)) {
+	if (sh == MAP_FAILED) {
 		dr_complain("out of memory");
-		return rc;
+		return DR_EXIT_ENV;
 	}
-	if (shared_new(&sh)) {
-		rc = check(o, loaded, sh);
-		munmap(sh, sizeof(*sh));
-	} else {
-		dr_complain("out of memory");
-	}
-	munmap(loaded, sizeof(*loaded));
+	int rc = check(o, sh);
+	munmap(sh, sizeof(*sh));
 	return rc;
 }

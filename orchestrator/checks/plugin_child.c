@@ -49,11 +49,12 @@ static void name_end(struct plugin_shared *sh, int status)
 			WEXITSTATUS(status), in);
 }
 
-/* The call in progress has taken too long. */
+/* The call in progress has taken too long, or began at a time that is still to come. */
 static bool hangs(const struct plugin_shared *sh, int64_t limit_ns)
 {
-	return atomic_load(&sh->call) != CALL_NONE &&
-	       dr_now_ns() - atomic_load(&sh->since_ns) > limit_ns;
+	uint64_t since = (uint64_t)atomic_load(&sh->since_ns), now = (uint64_t)dr_now_ns();
+
+	return atomic_load(&sh->call) != CALL_NONE && now - since > (uint64_t)limit_ns;
 }
 
 /* The child has ended; it is not reaped, so that its number stays its own. */

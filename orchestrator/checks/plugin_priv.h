@@ -15,7 +15,7 @@
  * plugin_case.c   the cases
  */
 
-/* ---- findings, in memory that parent and child share: the parent believes no value of it ---- */
+/* ---- findings, in memory shared with the child: the parent takes a copy and believes none ---- */
 
 /* clang-format off */
 /* Number, name. In the order of the ABI: plugin_call.c says by it which of them may wait. */

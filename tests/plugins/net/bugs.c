@@ -87,7 +87,7 @@ static bool is_due(struct action *a, const char *call)
 }
 
 /* All memory that this process shares with others. */
-static void smash(void)
+static void fill_shared(int byte)
 {
 	unsigned long from, to;
 	char line[512];
@@ -95,8 +95,9 @@ static void smash(void)
 
 	while (maps && fgets(line, sizeof(line), maps))
 		if (sscanf(line, "%lx-%lx rw-s", &from, &to) == 2 && strstr(line, "rw-s"))
-			memset((void *)from, 0xff, to - from);
-	abort(); /* lint-ok: the bug */
+			memset((void *)from, byte, to - from);
+	if (maps)
+		(void)fclose(maps);
 }
 
 enum fn_result fn_entered(const char *call)
@@ -108,11 +109,15 @@ enum fn_result fn_entered(const char *call)
 			continue;
 		if (strcmp(a->what, "crash") == 0)
 			abort(); /* lint-ok: the bug */
-		if (strcmp(a->what, "smash") == 0)
-			smash();
+		if (strcmp(a->what, "smash") == 0) {
+			fill_shared(0xff);
+			abort(); /* lint-ok: the bug */
+		}
+		if (strcmp(a->what, "future") == 0)
+			fill_shared(0x7f);
 		if (strcmp(a->what, "exit") == 0)
 			exit(0); /* lint-ok: the bug */
-		while (strcmp(a->what, "hang") == 0)
+		while (strcmp(a->what, "hang") == 0 || strcmp(a->what, "future") == 0)
 			(void)poll(NULL, 0, -1);
 		if (strcmp(a->what, "blocks") == 0)
 			(void)poll(NULL, 0, BLOCK_MS);

@@ -7,10 +7,12 @@
 #include "tests/plugins/net/abi.h"
 
 /*
- * What a plugin must not do, over any personality. FAKENET_BUGS is a list with commas of words and of ACTION:CALL@N. CALL is
- * NCCL's name of a function, or dlopen. The action is in each call from the N-th on (1): crash, exit, hang, blocks (for 0.8 s) or
- * error. With null:isend and null:finalize the table lacks it. FAKENET_ONCE names a file: the process that removes it has
- * the action, no other. Words of calls are in tables.c and connect.c, those of messages in comm.c, progress.c and direct.c.
+ * What a plugin must not do, over any personality. FAKENET_BUGS is a list with commas of words and
+ * of ACTION:CALL@N. CALL is NCCL's name of a function, or dlopen. The action is in each call from
+ * the N-th on (1): crash, exit, hang, blocks (for 0.8 s), error; or it fills the memory of the
+ * check: smash (and crashes), future (and hangs). With null:isend and null:finalize the table lacks
+ * it. FAKENET_ONCE names a file: the process that removes it has the action, no other. Words of
+ * calls are in tables.c and connect.c, those of messages in comm.c, progress.c and direct.c.
  */
 #define FN_BUGS(X)                                                                                 \
 	X(BUSY, "busy")			/* no bug: every other isend and irecv gives no request */ \
