@@ -86,24 +86,38 @@ void dr_fault_execs_fini(struct dr_fault_execs *t)
 	memset(t, 0, sizeof(*t));
 }
 
-static _Noreturn void command_child(const char *cmd, const char *nic)
+static void end_group(int signo)
 {
-	int null = open("/dev/null", O_RDONLY);
+	(void)signo;
+	kill(0, SIGKILL);
+}
+
+/* The leader of the command's process group, which it ends with a killed guard: nothing of CMD must
+ * go on while UNDO runs. */
+static _Noreturn void command_child(const char *cmd, const char *nic, pid_t guard)
+{
+	int null = open("/dev/null", O_RDONLY | O_CLOEXEC), status = 127 << 8;
 	sigset_t none;
 
 	setpgid(0, 0);
-	prctl(PR_SET_PDEATHSIG,
-		SIGKILL); /* of a killed guard: it must not go on while its UNDO runs */
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL); /* the guard ignores some, and that is inherited */
+	signal(SIGTERM, end_group);
+	prctl(PR_SET_PDEATHSIG, SIGTERM);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (null >= 0)
 		dup2(null, STDIN_FILENO);
 	dup2(STDERR_FILENO, STDOUT_FILENO);
 	setenv("DUALRAIL_FAULT_NIC", nic, 1);
-	execl("/bin/sh", "sh", "-c", cmd, (char *)NULL);
-	_exit(127);
+	pid_t pid = getppid() == guard ? fork() : -1;
+	if (pid == 0) {
+		execl("/bin/sh", "sh", "-c", cmd, (char *)NULL);
+		_exit(127);
+	}
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	_exit(WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 }
 
 /* Wait until the child ends or the deadline; false when it still runs. */
@@ -131,13 +145,13 @@ static int run(const char *cmd, const struct dr_fault_action *a, struct dr_err *
 {
 	int64_t timeout_ns =
 		a->opt && a->opt->exec_timeout_ns ? a->opt->exec_timeout_ns : TIMEOUT_NS;
-	pid_t pid = fork();
+	pid_t guard = getpid(), pid = fork();
 	int status = 0;
 
 	if (pid < 0)
 		return dr_err_set(e, -errno, "start '%.80s': %s", cmd, strerror(errno));
 	if (pid == 0)
-		command_child(cmd, a->state.nic);
+		command_child(cmd, a->state.nic, guard);
 	setpgid(pid, pid); /* here too, so that the group is there whoever comes first */
 	bool ended = child_ends(pid, dr_now_ns() + timeout_ns);
 	if (!ended)
@@ -147,11 +161,9 @@ static int run(const char *cmd, const struct dr_fault_action *a, struct dr_err *
 	if (!ended)
 		return dr_err_set(e, -ETIMEDOUT, "'%.80s' killed: still running after %lld ms", cmd,
 			(long long)(timeout_ns / DR_NS_PER_MS));
-	if (WIFSIGNALED(status))
-		return dr_err_set(e, -EIO, "'%.80s' died of signal %d", cmd, WTERMSIG(status));
-	if (WEXITSTATUS(status))
-		return dr_err_set(
-			e, -EIO, "'%.80s' ended with status %d", cmd, WEXITSTATUS(status));
+	if (status)
+		return dr_err_set(e, -EIO, "'%.80s' ended with status %d", cmd,
+			WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status));
 	return 0;
 }
 

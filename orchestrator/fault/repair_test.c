@@ -183,12 +183,56 @@ static void others_left_a_record(void **state)
 	dr_guard_stop(g);
 }
 
+static bool there(const char *name)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s.%s", dir, name);
+	return access(path, F_OK) == 0;
+}
+
+/* The guard is killed while a command runs: no process of it acts after UNDO. */
+static void a_command_runs(void **state)
+{
+	static const struct dr_fault_control none = { .ifname = NULL };
+	struct dr_fault_execs t = { 0 };
+	struct dr_guard_options with = { .state_dir = dir, .execs = &t };
+	struct dr_fault_report r;
+	struct dr_fault_spec s;
+	struct dr_guard *g;
+	char text[512];
+	uint32_t id;
+
+	(void)state;
+	begin();
+	snprintf(text, sizeof(text),
+		"slow=touch %s.on; (sleep 0.3; touch %s.late); true,rm -f %s.on %s.late", dir, dir,
+		dir, dir);
+	assert_int_equal(dr_fault_execs_add(&t, text, NULL), 0);
+	assert_int_equal(dr_fault_spec_parse("exec=slow", &s, NULL), 0);
+	assert_int_equal(dr_guard_start(&with, &g, NULL), 0);
+	assert_int_equal(dr_guard_inject(g, &s, "", &none, &id, NULL), 0);
+	for (int ms = 0; ms < DEADLINE_MS && !there("on"); ms++)
+		poll(NULL, 0, 1);
+	assert_true(there("on"));
+	assert_int_equal(kill(g->pid, SIGKILL), 0);
+	while (dr_guard_poll(g, &r) != -EPIPE)
+		;
+	assert_int_equal(dr_guard_gone(g, NULL), -EPIPE);
+	assert_false(there("on"));
+	poll(NULL, 0, 800);
+	assert_false(there("late"));
+	dr_guard_stop(g);
+	dr_fault_execs_fini(&t);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_device_has_another_name),
 		cmocka_unit_test(the_kernel_is_busy),
 		cmocka_unit_test(others_left_a_record),
+		cmocka_unit_test(a_command_runs),
 	};
 
 	dr_log_set_level(DR_LOG_ERROR + 1);
