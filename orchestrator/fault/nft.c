@@ -17,7 +17,6 @@
 #include <net/if.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { BATCH_MAX = 8192, MODULUS = 1000000, NO_SUCH_IFINDEX = 0x7ffffffe };
 
@@ -278,16 +277,20 @@ static int explain(struct dr_err *e, int rc, const char *ifname)
 	return dr_err_set(e, rc, "packet filter on %s: %s", ifname, strerror(-rc));
 }
 
+/* By the socket's address, which is unique in the network namespace; a pid is not. */
+static void name_table(const struct dr_nl *nl, char *buf, size_t len)
+{
+	snprintf(buf, len, "dualrail-%u", mnl_socket_get_portid(nl->sock));
+}
+
 int dr_nft_open(const char *ifname, enum dr_fault_dir dir, double percent, struct dr_nft **out,
 	struct dr_fault_report *r, struct dr_err *e)
 {
-	static unsigned serial;
 	struct dr_nft *n = dr_calloc(1, sizeof(*n));
 
 	if (!n)
 		return dr_err_set(e, -ENOMEM, "packet filter on %s: out of memory", ifname);
 	snprintf(n->ifname, sizeof(n->ifname), "%s", ifname);
-	snprintf(n->table, sizeof(n->table), "dualrail-%ld-%u", (long)getpid(), ++serial);
 	n->ifindex = if_nametoindex(ifname);
 	n->in = dir != DR_FAULT_OUT;
 	n->out = dir != DR_FAULT_IN;
@@ -298,6 +301,7 @@ int dr_nft_open(const char *ifname, enum dr_fault_dir dir, double percent, struc
 		dr_free(n);
 		return rc;
 	}
+	name_table(&n->nl, n->table, sizeof(n->table));
 	for (n->method = 0; n->method < N_METHODS; n->method++) {
 		rc = install(n, r);
 		if (rc == 0 || rc == -EPERM || rc == -ENODEV || rc == -ETIMEDOUT || !n->out)
@@ -338,7 +342,7 @@ int dr_nft_probe(struct dr_err *e)
 
 	if (rc < 0)
 		return rc;
-	snprintf(table, sizeof(table), "dualrail-probe-%ld", (long)getpid());
+	name_table(&nl, table, sizeof(table));
 	batch_begin(&b, &nl);
 	add_table(&b, table, NFPROTO_NETDEV, false);
 	rc = batch_commit(&b);
