@@ -96,6 +96,8 @@ client_in_a() {
 	is_down "$B" rail0
 	stop=$(value ExecStopPost)
 	[[ $stop == */dualrail\ doctor\ --repair ]]
+	# It has no --fault-exec: the record of a command has to be there at the next start.
+	[[ $(value RuntimeDirectoryPreserve) == restart ]]
 	# shellcheck disable=SC2086 # words of the unit
 	run -0 as_service_in_b ./program ${stop#* }
 	has_lower_up "$B" rail0
