@@ -27,7 +27,8 @@ struct dr_known_limit {
 };
 
 void dr_known_add(const struct dr_known *k);
-/* May a datagram of this amount, in the unit of `heard`, leave to the peer? The limit ends when its address is known. */
+/* May a datagram of this amount, in the unit of `heard`, leave to the peer? The limit ends when the
+ * peer's address is known. */
 bool dr_known_may_send(struct dr_known_limit *l, size_t amount, bool padded);
 
 #endif
