@@ -16,7 +16,8 @@
 #include <string.h>
 
 static const int64_t INT_LIMIT = (int64_t)1 << 53, NS_LIMIT = (int64_t)1 << 62;
-static const double NS_DOUBLE_LIMIT = 4e18; /* nanoseconds with room for a difference */
+static const double NS_DOUBLE_LIMIT = 4e18, /* nanoseconds with room for a difference */
+	NUM_LIMIT = 1e18;
 
 const char *const dr_bool_names[] = { "false", "true", NULL };
 
@@ -475,6 +476,13 @@ static int read_int(const struct dr_field *f, const json_t *v, void *p)
 	return 0;
 }
 
+/* Nothing that is measured is below 0; sums and means of what is read are finite. */
+static int read_num(const json_t *v, double *out)
+{
+	*out = json_number_value(v);
+	return json_is_number(v) && *out >= 0 && *out <= NUM_LIMIT ? 0 : -EPROTO;
+}
+
 static int read_scaled(const struct dr_field *f, const json_t *v, void *p)
 {
 	double d = json_number_value(v) * unit_ns(f);
@@ -575,10 +583,7 @@ static int read_field(const struct dr_field *f, void *row, const json_t *v, stru
 	case DR_F_LIST:
 		return 0;
 	case DR_F_NUM:
-		if (!json_is_number(v))
-			return -EPROTO;
-		*(double *)p = json_number_value(v);
-		return 0;
+		return read_num(v, p);
 	case DR_F_BOOL:
 		return read_bool(f, v, p);
 	case DR_F_ENUM:
@@ -601,7 +606,7 @@ static int read_field(const struct dr_field *f, void *row, const json_t *v, stru
 /* "an integer from 1 to 64" */
 static void describe_accepted(const struct dr_field *f, char *buf, size_t len)
 {
-	static const char *const plain[] = { [DR_F_NUM] = "a number",
+	static const char *const plain[] = { [DR_F_NUM] = "a number from 0 to 1e18",
 		[DR_F_STR] = "a text",
 		[DR_F_ERRNO] = "the name of an error" };
 	const char *const *names = f->kind == DR_F_BOOL ? dr_bool_names : f->names;

@@ -29,7 +29,7 @@ enum dr_field_kind {
 	DR_F_NS,    /* int64_t ns, written as such; 0..2^62 */
 	DR_F_STAMP, /* int64_t ns, 0 is "not reached": null */
 	DR_F_WALL,  /* int64_t ns since 1970, written as ISO 8601; not read back */
-	DR_F_NUM,   /* double; not finite: null */
+	DR_F_NUM,   /* double; not finite: null; read from 0 to 1e18 */
 	DR_F_ENUM,  /* int; index into names, -1: null */
 	DR_F_STR,   /* char[len]; "": null */
 	DR_F_TEXT,  /* const char *, borrowed; "", NULL: null; not read back */

@@ -157,6 +157,8 @@ static void bad_values_are_refused(void **state)
 		{ "\"n\":\"01234567890123456789012345678901234567890123456789\"",
 			"whole.n: \"0123456789012345678901234567890123456789012345 is not an integer" },
 		{ "\"t\":{\"us\":1e300}", "e300 is not a number below 4e+15" },
+		{ "\"num\":-0.5", "whole.num: -0.5 is not a number from 0 to 1e18" },
+		{ "\"num\":1.1e18", "whole.num" }, { "\"num\":\"1\"", "whole.num" },
 		{ "\"state\":\"no\"", "whole.state: \"no\" is not one of up down" },
 		{ "\"flag\":1", "whole.flag: 1 is not one of false true" },
 		{ "\"text\":7", "whole.text: 7 is not a text" },

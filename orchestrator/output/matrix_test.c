@@ -492,6 +492,32 @@ static void the_peers_rows_are_bounded_by_the_plan(void **state)
 	}
 }
 
+/* Medians below 0, or infinite, are lower than each of the figures that they are of. */
+static void the_peers_figures_can_be_judged(void **state)
+{
+	static const double gbps[][3] = { { -10, -5, -5 }, { 1e308, 1.5e308, 1.5e308 } };
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(gbps); i++) {
+		json_t *cells = json_array(), *part;
+		struct dr_record *rec;
+
+		for (int r = 0; r < 3; r++)
+			json_array_append_new(
+				cells, json_pack("{s:i,s:i,s:i,s:s,s:i,s:f}", "phase", r, "gpu", 0,
+					       "rail", r, "direction", "to-server", "bytes", 1000,
+					       "gbps", gbps[i][r]));
+		part = json_pack("{s:s,s:{},s:{},s:o}", "schema", "dualrail-part/1", "host",
+			"integrity", "matrix_cells", cells);
+		assert_int_equal(dr_record_create(&rec), 0);
+		assert_int_equal(dr_record_merge(rec, part, &e), -EPROTO);
+		dr_record_settle(rec);
+		json_decref(part);
+		dr_record_destroy(rec);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -507,6 +533,7 @@ int main(void)
 		cmocka_unit_test(document_and_csv),
 		cmocka_unit_test(the_peers_cells_come_once),
 		cmocka_unit_test(the_peers_rows_are_bounded_by_the_plan),
+		cmocka_unit_test(the_peers_figures_can_be_judged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
