@@ -444,14 +444,14 @@ static void ping_all(struct dr_hub *h, int64_t now_ns)
 
 void dr_hub_tick(struct dr_hub *h, int64_t now_ns)
 {
-	dr_acceptor_tick(&h->acceptor, now_ns);
-	dr_links_tick(&h->links, now_ns);
 	if (now_ns >= h->ping_ns)
 		ping_all(h, now_ns);
-	/* A send that failed ended its link without an event. */
+	/* A send that failed ended its link without an event. Dead links are freed below. */
 	for (uint32_t i = 1; i < h->o.coord.nodes; i++)
 		if (h->end[i].link && h->end[i].link->state == DR_LINK_DEAD)
 			lose(h, h->end[i].link, "a message could not be sent", now_ns);
+	dr_acceptor_tick(&h->acceptor, now_ns);
+	dr_links_tick(&h->links, now_ns);
 	dr_coord_tick(&h->coord, now_ns);
 	pump(h, now_ns);
 }

@@ -6,12 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "base/rng.h"
 #include "orchestrator/fleet/hub.h"
 
@@ -78,17 +80,37 @@ static void turn(struct dr_link **mine)
 	dr_links_tick(mine, now);
 }
 
-static void a_node_joins_beside_silent_strangers(void **state)
+/* A node dials from 127.0.0.1, until its conversation is open. */
+static struct dr_link *dial(struct dr_link **mine)
 {
 	static const struct dr_link_ops ops = { .event = on_event };
-	static int fd[STRANGERS];
-	struct dr_link *mine = NULL, *l;
-	struct dr_link_opts o = { .list = &mine,
+	struct dr_link_opts o = { .list = mine,
 		.poller = poller,
 		.ops = &ops,
 		.silent_ns = BOUND_NS,
 		.conv = { .role = DR_CONV_CLIENT, .stage_ns = BOUND_NS } };
+	int64_t end = dr_now_ns() + BOUND_NS;
 	struct dr_addr to;
+	struct dr_link *l;
+
+	opened = false;
+	assert_int_equal(dr_addr_parse("127.0.0.1", &to), 0);
+	dr_addr_set_port(&to, hub->port);
+	o.conv.hello.purpose = DR_CONV_NEW;
+	assert_int_equal(dr_random_bytes(o.conv.ephemeral, sizeof(o.conv.ephemeral)), 0);
+	assert_int_equal(dr_link_dial(&o, &to, NULL, dr_now_ns(), &l), 0);
+	while (!opened) {
+		assert_true(dr_now_ns() < end);
+		turn(mine);
+		assert_true(links() <= DR_ACCEPTOR_PENDING_MAX);
+	}
+	return l;
+}
+
+static void a_node_joins_beside_silent_strangers(void **state)
+{
+	static int fd[STRANGERS];
+	struct dr_link *mine = NULL;
 	int64_t end = dr_now_ns() + BOUND_NS;
 
 	(void)state;
@@ -98,27 +120,49 @@ static void a_node_joins_beside_silent_strangers(void **state)
 		assert_true(dr_now_ns() < end);
 		turn(&mine);
 	}
-	assert_int_equal(dr_addr_parse("127.0.0.1", &to), 0);
-	dr_addr_set_port(&to, hub->port);
-	o.conv.hello.purpose = DR_CONV_NEW;
-	assert_int_equal(dr_random_bytes(o.conv.ephemeral, sizeof(o.conv.ephemeral)), 0);
-	assert_int_equal(dr_link_dial(&o, &to, NULL, dr_now_ns(), &l), 0);
-	while (!opened) {
-		assert_true(dr_now_ns() < end);
-		turn(&mine);
-		assert_true(links() <= DR_ACCEPTOR_PENDING_MAX);
-	}
+	(void)dial(&mine);
 	dr_links_free(&mine);
 	for (unsigned i = 0; i < STRANGERS; i++)
 		close(fd[i]);
 }
 
+/* What is freed is overwritten here, so that a look at it shows. */
+static void a_node_is_lost_when_memory_for_an_order_is_short(void **state)
+{
+	struct dr_link *mine = NULL, *l = dial(&mine);
+	int64_t end = dr_now_ns() + BOUND_NS;
+	json_t *offer = json_pack("{s:i,s:i,s:i,s:s,s:i,s:[]}", "sweep", DR_SWEEP_VERSION, "rank",
+		1, "nodes", 2, "host", "other", "port", 20001, "nics");
+	char text[4096] = "";
+
+	(void)state;
+	assert_int_equal(mallopt(M_PERTURB, 0xa5), 1);
+	assert_int_equal(dr_conv_send_json(&l->conv, DR_CONV_FRAME_OFFER, 0, offer), 0);
+	dr_link_wake(l);
+	while (!hub->end[1].link) {
+		assert_true(dr_now_ns() < end);
+		turn(&mine);
+	}
+	memset(text, '.', sizeof(text) - 1);
+	dr_mem_fail_after(1);
+	dr_hub_say_end(hub, 0, text);
+	dr_mem_fail_after(-1);
+	dr_hub_tick(hub, dr_now_ns());
+	assert_null(hub->end[1].link);
+	assert_int_equal(hub->node[1].presence, DR_SWEEP_LOST);
+	assert_int_equal(mallopt(M_PERTURB, 0), 1);
+	json_decref(offer);
+	dr_links_free(&mine);
+}
+
 static int setup(void **state)
 {
-	struct dr_hub_opts o = { .coord = { .nodes = 2, .pair_ns = DR_NS_PER_S },
+	struct dr_hub_opts o = {
+		.coord = { .nodes = 2, .join_ns = 2 * BOUND_NS, .pair_ns = DR_NS_PER_S },
 		.control = "127.0.0.1",
 		.local = local,
-		.look = look };
+		.look = look
+	};
 	struct dr_err e;
 
 	(void)state;
@@ -143,6 +187,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(
 			a_node_joins_beside_silent_strangers, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_node_is_lost_when_memory_for_an_order_is_short, setup, teardown),
 	};
 
 	return cmocka_run_group_tests_name("coordinator's port", tests, NULL, NULL);

@@ -175,13 +175,14 @@ bool dr_member_is_closed(const struct dr_member *m)
 
 void dr_member_tick(struct dr_member *m, int64_t now_ns)
 {
-	dr_links_tick(&m->links, now_ns);
+	/* A send that failed ended the link without an event. Dead links are freed below. */
 	if (m->link && m->link->state == DR_LINK_DEAD) {
 		snprintf(m->why, sizeof(m->why), "a message could not be sent");
 		m->link = NULL;
 		if (m->joined)
 			fail(m, "lost the coordinator at");
 	}
+	dr_links_tick(&m->links, now_ns);
 	if (m->failed)
 		return;
 	if (m->joined && m->link && now_ns - m->heard_ns > DR_SWEEP_SILENT_NS) {
