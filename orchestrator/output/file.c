@@ -31,6 +31,9 @@ int dr_json_output(const char *path, json_t *doc, int status)
 {
 	size_t len = 0;
 	char *text = NULL;
+
+	if (status == DR_EXIT_USAGE && path && strcmp(path, "-") != 0)
+		path = NULL; /* nothing that refused options name is touched */
 	FILE *mem = path ? open_memstream(&text, &len) : NULL;
 	int rc = mem ? dr_json_write(doc, mem, 2) : -ENOMEM;
 	struct dr_err e;

@@ -218,7 +218,10 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	refused env DUALRAIL_JSON=f.json DUALRAIL_PROM=f.prom "$DUALRAIL" server --bogus
 	refused "$DUALRAIL" preflight 127.0.0.1 "${out[@]}" --test bw,failover
 	refused "$DUALRAIL" demo "${out[@]}" --bogus
+	refused "$DUALRAIL" preflight 127.0.0.1 "${out[@]}" -g 0 --rails lo,lo
 	refused "$DUALRAIL" doctor --json=f.json --bogus
+	refused "$DUALRAIL" doctor --json=f.json --rails lo,lo
+	refused "$DUALRAIL" topo --json=f.json --rails lo,lo
 	refused "$DUALRAIL" sweep --json=f.json --bogus
 }
 
