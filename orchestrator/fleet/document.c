@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "orchestrator/fleet/sweep.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
@@ -345,6 +346,7 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 {
 	struct pair_row row;
 	struct dr_sweep_result *r;
+	char error[200];
 	int rc = dr_fields_from_json(&pair_fields, &row, obj, e);
 
 	if (rc)
@@ -364,8 +366,9 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 		rc = dr_err_set(e, -EPROTO, "an unused NIC without a name");
 	if (rc)
 		return rc;
+	dr_text_copy(error, sizeof(error), dr_json_string(obj, "error"));
 	if (row.state == DR_SWEEP_FAILED)
-		dr_sweep_fail(r, dr_json_string(obj, "error"));
+		dr_sweep_fail(r, error);
 	else
 		r->state = row.state == DR_SWEEP_OK && r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
 	return 0;

@@ -23,7 +23,7 @@ int dr_sweep_nic_index(struct dr_sweep_node *n, const char *name)
 		return -1;
 	n->nic = grown;
 	n->nic[n->n_nics] = (struct dr_sweep_nic){ .speed_mbps = DR_UNSET, .rx_errors = DR_UNSET };
-	snprintf(n->nic[n->n_nics].name, sizeof(n->nic->name), "%s", name);
+	dr_text_copy(n->nic[n->n_nics].name, sizeof(n->nic->name), name);
 	return (int)n->n_nics++;
 }
 

@@ -261,6 +261,16 @@ scale() {
 	}
 }
 
+@test "what a document of --resume names acts on no terminal" {
+	free_port
+	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 200ms --resume /dev/stdin <<-'END'
+		{"schema": "dualrail-sweep/1", "pattern": "all-pairs", "nodes_expected": 2, "pairs": [{"client": 1, "server": 0,
+		 "state": "failed", "error": "\u001b[31mlost", "lanes": [], "unused_nics": [["client", "\u001b[2Jeth9"]]}]}
+	END
+	[ "$status" -eq 7 ]
+	[[ $output == *"?[31mlost"*"NIC ?[2Jeth9"* && $output != *$'\e'* ]]
+}
+
 @test "what cannot work is refused: no scheduler, a wrong key, another number of nodes, no coordinator" {
 	free_port
 	run "$DUALRAIL" sweep
