@@ -148,8 +148,10 @@ void dr_rights_restrict(struct dr_rights *r)
 
 	if (!r->opt->run_as.name[0])
 		until = sweep ? DR_CAP(CAP_SETPCAP) : 0;
-	if (sweep) /* which port it listens on is known later */
+	if (sweep) /* which port it listens on, and whether it is rank 0, is known later */
 		until |= DR_CAP(CAP_NET_BIND_SERVICE);
+	if (r->opt->resume)
+		until |= DR_CAP(CAP_DAC_READ_SEARCH);
 	keep_what_is_needed(r, &k);
 	r->kept = k.caps;
 	if (dr_privileges_limit(k.caps | until, &e))

@@ -275,6 +275,13 @@ gone() {
 	wait_for grep -q 'privileges: user' low.err
 	grep 'keeps dac_override: the directory of a result file is not root' low.err
 	confined "$pid" 0 0000000000000002
+	# A file of root in a directory of another user.
+	chmod 700 results
+	echo '{"schema": "dualrail-sweep/1", "nodes_expected": 2, "pattern": "all-pairs"}' >results/earlier
+	start again unshare -n "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:20000 -g 0 -v --resume results/earlier
+	wait_for grep -q 'privileges: user' again.err
+	confined "$pid" 0 "$none"
+	rm results/earlier
 	run -2 "$DUALRAIL" sweep --rank 0 --nodes 2 --port "$port" --user nobody --json=s.json
 	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
 }
