@@ -178,7 +178,7 @@ static bool counts(struct compare *c, const char *path, const json_t *doc, struc
 	else if (run && json_object_get(seen->runs, run))
 		compare_note(c, path, "left out: the same run as in %.100s",
 			json_string_value(json_object_get(seen->runs, run)));
-	else if (run && json_object_set_new(seen->runs, run, json_string(path)))
+	else if (run && json_object_set_new(seen->runs, run, dr_json_text(path)))
 		c->no_memory = true;
 	else
 		return true;

@@ -99,6 +99,11 @@ made_up() {
 		run -2 "$DUALRAIL" compare a.json -- "$words"
 		one_line
 	done
+	# A name that is not UTF-8.
+	jq '.run_id = "b"' a.json >made/b.json
+	cp a.json made/$'\xff.json'
+	run -2 "$DUALRAIL" compare made/$'\xff.json' -- made/b.json
+	[[ $output == *"new: 1 run"* ]]
 	jq '.run_id = "e" | .versions.local = "\u001b[31m" | .topology.rails[0].ifname = "\u001b]0;x\u0007" | .options.channels = "\u001b[2J"' a.json >escape.json
 	run -2 "$DUALRAIL" compare --allow-differences a.json -- escape.json
 	[ -z "$(tr -d '\n' <<<"$output" | tr -cd '\000-\037')" ]
