@@ -68,8 +68,7 @@ static int cannot(
 		path + (cut ? len - room : 0), text);
 }
 
-/* The number of an own descriptor that path names, or -1. */
-static int descriptor_of(const char *path)
+int dr_file_descriptor(const char *path)
 {
 	static const char *const name[] = { "/dev/stdin", "/dev/stdout", "/dev/stderr" };
 	static const char *const dir[] = { "/dev/fd/", "/proc/self/fd/" };
@@ -211,7 +210,7 @@ static bool in_place_helps(int rc, const struct target *t)
 /* Looks at the target and makes the file beside it, if it gets one. */
 static int target_begin(struct target *t, const char *path, struct reason *why)
 {
-	int n = descriptor_of(path), rc = 0;
+	int n = dr_file_descriptor(path), rc = 0;
 
 	if (n >= 0) {
 		t->fd = descriptor_dup(n, O_WRONLY);
@@ -405,7 +404,7 @@ static int open_descriptor(int n, struct reason *why)
 int dr_file_open(const char *path, struct dr_err *e)
 {
 	struct reason why = { "" };
-	int n = descriptor_of(path);
+	int n = dr_file_descriptor(path);
 	int fd = n >= 0 ? open_descriptor(n, &why) : open_named(path, &why);
 
 	return fd >= 0 ? fd : dr_err_set(e, fd, "%s", why.text[0] ? why.text : strerror(-fd));

@@ -35,6 +35,8 @@ int dr_file_probe(const char *option, const char *path, struct dr_err *e) DR_MUS
 /* The whole text is there under its name, or -errno and the target is as it was (in place: cut). */
 int dr_file_write(const char *option, const char *path, const char *text, size_t len,
 	unsigned flags, struct dr_err *e) DR_MUST_CHECK;
+/* The number of an own descriptor that path names, or -1. */
+int dr_file_descriptor(const char *path);
 /* Opens for reading; the caller closes. -errno: e->text is the reason and the next step, without the path. */
 int dr_file_open(const char *path, struct dr_err *e) DR_MUST_CHECK;
 /* Up to len bytes from the beginning of what dr_file_open returned. The number, or -errno. */

@@ -297,6 +297,10 @@ static int check_preflight(struct dr_options *o, struct dr_err *e)
 		return 0;
 	if (sweep && !o->test.bw)
 		return dr_err_set(e, -EINVAL, "a sweep compares bandwidth; add bw to --test");
+	if (sweep && o->key_file && dr_file_descriptor(o->key_file) >= 0)
+		return dr_err_set(e, -EINVAL,
+			"--key-file %.80s: each run of a sweep reads it anew; name a regular file",
+			o->key_file);
 	if (!o->test.failover)
 		return 0;
 	return dr_err_set(e, -EINVAL,

@@ -280,6 +280,9 @@ scale() {
 	[ "$status" -eq 1 ]
 	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1 --test lat
 	[ "$status" -eq 1 ]
+	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1 --key-file /dev/stdin <<<"0123456789abcdef"
+	[ "$status" -eq 1 ]
+	[[ $output == *"--key-file /dev/stdin: each run of a sweep reads it anew"* ]]
 	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --resume /dev/null
 	[ "$status" -ne 0 ]
 	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
