@@ -233,13 +233,13 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 	dr_check_peer_settings(d, &own, probe);
 }
 
-static void check_other_end(struct visit *v)
+static void check_other_end(struct visit *v, const struct dr_rights *r)
 {
 	struct dr_doctor_peer peer = { .version = "" };
 	struct dr_err e = { 0 };
 	int status;
 
-	if (dr_doctor_probe(v->opt, &v->route, &peer, &status, &e)) {
+	if (dr_doctor_probe(v->opt, &v->route, r, &peer, &status, &e)) {
 		stop(v, status, "peer", &e,
 			"start dualrail server at the other end; -v prints its log");
 		return;
@@ -273,6 +273,9 @@ static int report(const struct visit *v)
 
 static void check_all(struct visit *v, struct dr_options *o, struct dr_output *out)
 {
+	struct dr_rights r = { .opt = o, .out = out };
+	static char key[32]; /* what the run of preflight reads as another user */
+
 	find_gpus(v, o);
 	if (find_route(v) && find_rails(v))
 		check_nics(&v->d);
@@ -281,8 +284,11 @@ static void check_all(struct visit *v, struct dr_options *o, struct dr_output *o
 		dr_check_routes(&v->d, NULL);
 	if (!o->host || v->status)
 		return;
-	dr_rights_restrict(&(struct dr_rights){ .opt = o, .out = out });
-	check_other_end(v);
+	int fd = o->run_as.name[0] && o->key_file ? dr_file_open(o->key_file, NULL) : -1;
+	dr_rights_restrict(&r);
+	check_other_end(v, &r);
+	snprintf(key, sizeof(key), "/dev/fd/%d", fd);
+	o->key_file = fd >= 0 ? key : o->key_file;
 }
 
 static struct visit visit(const struct dr_options *o)

@@ -6,6 +6,7 @@
 #include "orchestrator/options/options.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/mtu.h"
+#include "orchestrator/session/session.h"
 #include "topology/route.h"
 
 /* The other end: what it reports, and checks of both. */
@@ -36,12 +37,13 @@ struct dr_doctor_peer {
 /* ---- probe.c ---- */
 
 /*
- * Request the NICs and GPUs of the server on o->host (--port, --control, --key-file), and test the path MTU with
- * it. Blocks for at most --connect-timeout and 7 s; SIGINT and SIGTERM end it. *status on failure: the exit status, 3 if
- * the cause is the peer, 1 or 2 if it is this end.
+ * As --user, request the NICs and GPUs of the server on o->host (--port, --control, --key-file), and
+ * test the path MTU with it. Blocks for at most --connect-timeout and 7 s; SIGINT and SIGTERM end it.
+ * *status on failure: the exit status, 3 if the cause is the peer, 1 or 2 if it is this end.
  */
 int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
-	struct dr_doctor_peer *out, int *status, struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_rights *r, struct dr_doctor_peer *out, int *status, struct dr_err *e)
+	DR_MUST_CHECK;
 
 /* ---- peer.c ---- */
 

@@ -142,13 +142,15 @@ static void converse(struct probe *p, const struct dr_options *o, struct dr_err 
 				o->host));
 }
 
-static int run(
-	struct probe *p, const struct dr_options *o, const struct dr_route *route, struct dr_err *e)
+static int run(struct probe *p, const struct dr_options *o, const struct dr_route *route,
+	const struct dr_rights *r, struct dr_err *e)
 {
 	int rc = dr_client_plan(o, route, NULL, &p->plan, e);
 
 	if (rc == 0)
 		rc = dial(p, o, e);
+	if (rc == 0 && o->run_as.name[0]) /* the server has said nothing yet */
+		rc = dr_rights_become(r, e);
 	if (rc) {
 		fail(p,
 			rc == -EINVAL  ? DR_EXIT_USAGE
@@ -165,7 +167,7 @@ static int run(
 }
 
 int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
-	struct dr_doctor_peer *out, int *status, struct dr_err *e)
+	const struct dr_rights *r, struct dr_doctor_peer *out, int *status, struct dr_err *e)
 {
 	struct probe p = { .out = out, .e = e };
 
@@ -173,7 +175,7 @@ int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,
 	p.timeout_ns = o->connect_timeout_ns;
 	int rc = dr_loop_init(&p.loop, e);
 	if (rc == 0) {
-		rc = run(&p, o, route, e);
+		rc = run(&p, o, route, r, e);
 		*status = p.status;
 		dr_mtu_check_close(&p.mtu);
 		dr_loop_fini(&p.loop);

@@ -305,6 +305,29 @@ c.recv(1 << 20, socket.MSG_WAITALL)'
 	done
 }
 
+@test "preflight --user is that user while it reads the server's answer; key and run are as ever" {
+	as_root
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	start silent python3 -u -c 'import socket
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1])
+c = s.accept()[0]
+print(c.recv(8))
+c.recv(1 << 20, socket.MSG_WAITALL)'
+	wait_for test -s silent.out
+	start asks "$DUALRAIL" preflight 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2 --user nobody --key-file key
+	wait_for grep -q DUALRAIL silent.out
+	kill -STOP "$pid" # it waits for 5 s only
+	confined "$pid" "$nobody" "$none"
+	kill -KILL "$pid"
+	start_server -g 0 --transport tcp --key-file key
+	run timeout "$WAIT_S" "$DUALRAIL" preflight 127.0.0.1 --port "$port" -g 0 -D 50ms -w 0 -N 1 -s 64K \
+		--matrix=off --rails lo@127.0.0.2,lo@127.0.0.3 --user nobody --key-file key --json=results/p.json
+	holds results/p.json '.exit_code != 2 and .measurements == 1'
+	[[ $(stat -c %u results/p.json) == "$nobody" ]]
+}
+
 @test "preflight of root writes its document into a directory of another user" {
 	as_root
 	start_server -g 0 --transport tcp
