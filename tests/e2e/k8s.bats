@@ -233,6 +233,13 @@ planted() {
 	export DUALRAIL_UNPACKED_MIB=1
 	tells 1 "pair.json has more than 1 MiB unpacked" deploy_sh results --output out
 	[ -z "$(ls out)" ]
+	# It keeps nobody from the documents of others.
+	echo "dualrail-1-y n2" >>"$FAKE/pods"
+	printf '%s\n' "-----BEGIN DUALRAIL RESULT s.json-----" "$(gzip -c <<<good | base64)" "-----END DUALRAIL RESULT-----" \
+		"-----BEGIN DUALRAIL RESULT t.json-----" "x" "-----END DUALRAIL RESULT-----" >"$FAKE/dualrail-1-y.log"
+	tells 1 "t.json is incomplete in the log; it was left out" deploy_sh results --output out
+	[ "$(cat out/*)" = good ]
+	sed -i 1q "$FAKE/pods"
 	DUALRAIL_UNPACKED_MIB=2 gives 0 deploy_sh results --output out
 	[ "$(stat -c %s out/dualrail-0-x-pair.json)" -eq 2097152 ]
 }
