@@ -64,8 +64,8 @@ own_addresses() {
 first_other() {
 	local own line uid
 	exec 8<"$1"
-	for uid in $(stat -c %u -- "$1") $(stat -Lc %u /dev/fd/8); do
-		((uid == 0 || uid == EUID)) ||
+	for uid in "$(stat -c %u -- "$1")" "$(stat -Lc %u /dev/fd/8)"; do
+		[[ $uid == 0 || $uid == "$EUID" ]] ||
 			die "$1 belongs to user $uid, this script runs as user $EUID; copy the file, or change its owner"
 	done
 	own=$(own_addresses)

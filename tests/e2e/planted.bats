@@ -124,6 +124,11 @@ refused() {
 		run -2 "$DR_ROOT/scripts/run_p2p.sh" client "$name"
 		[ "$output" = "run_p2p.sh: $name belongs to user 65534, this script runs as user 0; copy the file, or change its owner" ]
 	done
+	echo 192.0.2.1 >nodes.txt
+	mkdir bin
+	ln -s "$(type -P false)" bin/stat # as where /dev/fd is missing
+	PATH=$PWD/bin:$PATH run -2 "$DR_ROOT/scripts/run_p2p.sh" client nodes.txt
+	[[ $output == "run_p2p.sh: nodes.txt belongs to user "* ]]
 	echo --config=shared/file >nodes.txt
 	run -2 "$DR_ROOT/scripts/run_p2p.sh" client nodes.txt
 	[ "$output" = 'run_p2p.sh: nodes.txt: "--config=shared/file" is no address' ]
