@@ -485,6 +485,25 @@ static void directions_alone_take_few_rounds(void **state)
 	end(&s);
 }
 
+/* Of a document that a peer has filled. */
+static void wrong_chunks_of_many_cells(void **state)
+{
+	enum { CELLS = 1025 };
+	json_t *cells = json_array(), *doc, *figures;
+
+	(void)state;
+	for (int i = 0; i < CELLS; i++)
+		json_array_append_new(cells, json_pack("{s:s,s:s,s:I}", "nic", "a", "peer_nic", "b",
+						     "wrong_chunks", (json_int_t)1 << 53));
+	doc = json_pack("{s:{s:o}}", "matrix", "cells", cells);
+	figures = dr_sweep_figures(doc, 6, "");
+	assert_int_equal(json_integer_value(json_array_get(
+				 json_array_get(json_object_get(figures, "lanes"), 0), 4)),
+		UINT32_MAX);
+	json_decref(figures);
+	json_decref(doc);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -496,6 +515,7 @@ int main(void)
 		cmocka_unit_test(pairs_of_a_bad_node_confirm_each_other),
 		cmocka_unit_test(most_pairs_low_puts_the_reference_in_doubt),
 		cmocka_unit_test(wrong_bytes_stay),
+		cmocka_unit_test(wrong_chunks_of_many_cells),
 		cmocka_unit_test(random_noise_is_cleared),
 		cmocka_unit_test(a_direction_alone_tells_asymmetric),
 		cmocka_unit_test(directions_alone_take_few_rounds),

@@ -93,6 +93,7 @@ static void sum_cells(struct lane_sums *s, const json_t *cells)
 		if (!l)
 			continue;
 		l->wrong += json_integer_value(json_object_get(c, "wrong_chunks"));
+		l->wrong = DR_MIN(l->wrong, (json_int_t)UINT32_MAX); /* most of a lane */
 		if (json_integer_value(json_object_get(c, "switched")) > 0)
 			l->switched = true;
 		if (!json_is_number(gbps))

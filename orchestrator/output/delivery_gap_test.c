@@ -160,12 +160,27 @@ static void every_output_has_it(void **state)
 	dr_record_destroy(rec);
 }
 
+/* As large as their type, of a peer. */
+static void counts_of_many_switches_are_bounded(void **state)
+{
+	static struct dr_switch_row many[1024];
+	struct dr_fault_row row;
+
+	(void)state;
+	dr_fields_init(&dr_fault_fields, &row);
+	for (size_t i = 0; i < DR_ARRAY_LEN(many); i++)
+		many[i].rec.replayed_bytes = UINT64_C(1) << 53;
+	(void)dr_fault_row_from_switches(&row, many, DR_ARRAY_LEN(many), 0, 0, 0);
+	assert_int_equal(row.replayed_bytes, INT64_C(1) << 53);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_worst_channel_gives_the_gap),
 		cmocka_unit_test(it_counts_as_a_gap),
 		cmocka_unit_test(every_output_has_it),
+		cmocka_unit_test(counts_of_many_switches_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

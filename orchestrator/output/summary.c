@@ -94,8 +94,8 @@ static void add_sender(struct dr_fault_row *row, const struct dr_switch_record *
 {
 	row->in_flight_chunks = DR_MAX(row->in_flight_chunks, 0) + r->in_flight_messages;
 	row->replayed_chunks = DR_MAX(row->replayed_chunks, 0) + r->replayed_messages;
-	row->replayed_bytes = DR_MAX(row->replayed_bytes, 0) +
-			      (int64_t)DR_MIN(r->replayed_bytes, (uint64_t)1 << 53);
+	row->replayed_bytes = (int64_t)DR_MIN(
+		(uint64_t)DR_MAX(row->replayed_bytes, 0) + r->replayed_bytes, (uint64_t)1 << 53);
 }
 
 size_t dr_fault_row_from_switches(struct dr_fault_row *row, const struct dr_switch_row *sw,
