@@ -17,6 +17,7 @@
 #include "orchestrator/output/schema.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <limits.h>
 #include <string.h>
@@ -102,13 +103,12 @@ static int bad_options(struct dr_options *o, int rc, const struct dr_err *e, str
 	if (o->log_json)
 		dr_log_set_json(1);
 	dr_complain("%s", e->text);
-	output_options(o, NULL, &oo);
+	rc = dr_options_exit(rc);
 	if (o->command == DR_CMDBIT_SWEEP)
-		return dr_options_exit(rc);
-	if (o->command == DR_CMDBIT_PREFLIGHT)
-		return dr_preflight_refuse(
-			o, dr_output_refuse(&oo, rec, dr_options_exit(rc), e), e);
-	return dr_output_refuse(&oo, rec, dr_options_exit(rc), e);
+		return rc;
+	output_options(o, NULL, &oo);
+	rc = dr_output_refuse(&oo, rec, rc, e);
+	return o->command == DR_CMDBIT_PREFLIGHT ? dr_preflight_refuse(o, rc, e) : rc;
 }
 
 /* Whom and what the run measures, for results of every kind of end. */
@@ -355,6 +355,10 @@ int main(int argc, char **argv)
 	static struct dr_options o;
 	struct dr_record *rec;
 
+	/* A closed one would become a socket: log lines would go there, and children would keep it. */
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			(void)!open("/dev/null", O_RDWR);
 	if (begin_secure())
 		return DR_EXIT_ENV;
 	early_log(argc, argv);

@@ -91,8 +91,6 @@ static bool is_own(void *arg, const char *name)
 	(void)!gethostname(host, sizeof(host) - 1);
 	if (strcmp(host, name) == 0)
 		return true;
-	if (dr_addr_parse(name, &a[0]) == 0)
-		return dr_addr_is_local(&a[0]);
 	if (dr_addr_resolve(name, a, DR_ADDRS_MAX, &n, &e))
 		return false;
 	for (unsigned i = 0; i < n; i++)

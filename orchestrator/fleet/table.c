@@ -11,9 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FULL_MAX = 11, WORST_MAX = 20 };
-
-enum { GROUP_SHOWN = 12 };
+enum { FULL_MAX = 11, WORST_MAX = 20, GROUP_SHOWN = 12 };
 
 enum { CELL_NONE = -1, CELL_FAILED = -2, CELL_MISSING = -3 };
 

@@ -261,6 +261,16 @@ scale() {
 	}
 }
 
+@test "standard error is closed: what starts runs ends with its sweep" {
+	local starter
+	free_port
+	start one bash -c 'exec "$@" 2>&-' sh "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 60s
+	wait_for pgrep -P "$pid" -x dualrail-runs
+	starter=$(pgrep -P "$pid" -x dualrail-runs)
+	kill -KILL "$pid"
+	wait_for test ! -e /proc/"$starter"
+}
+
 @test "what a document of --resume names acts on no terminal" {
 	free_port
 	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 200ms --resume /dev/stdin <<-'END'
