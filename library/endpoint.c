@@ -300,7 +300,7 @@ static int close_peers(struct dualrail *d, struct dr_err *e)
 	struct dualrail_error why = { 0 };
 	int rc = 0;
 
-	/* All of them at once, so that the waits below overlap. No exchange outlives its listener. */
+	/* All at once, so that the waits below overlap. No exchange outlives its listener. */
 	dr_lib_lock(d);
 	if (d->listen)
 		dr_rdv_listen_close(d->listen);

@@ -355,7 +355,7 @@ int main(int argc, char **argv)
 	static struct dr_options o;
 	struct dr_record *rec;
 
-	/* A closed one would become a socket: log lines would go there, and children would keep it. */
+	/* A closed one would become a socket, which gets log lines and stays open in children. */
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0)
 			(void)!open("/dev/null", O_RDWR);

@@ -37,8 +37,8 @@ struct dr_doctor_peer {
 /* ---- probe.c ---- */
 
 /*
- * As --user, request the NICs and GPUs of the server on o->host (--port, --control, --key-file), and
- * test the path MTU with it. Blocks for at most --connect-timeout and 7 s; SIGINT and SIGTERM end it.
+ * As --user, request the NICs and GPUs of the server on o->host (--port, --control, --key-file) and
+ * test the path MTU. Blocks for at most --connect-timeout and 7 s; SIGINT and SIGTERM end it.
  * *status on failure: the exit status, 3 if the cause is the peer, 1 or 2 if it is this end.
  */
 int dr_doctor_probe(const struct dr_options *o, const struct dr_route *route,

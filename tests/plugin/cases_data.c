@@ -270,7 +270,7 @@ static void groups(struct rank *r)
 	one_close(&o);
 }
 
-/* A buffer outside of its registration, a wrong comm, a device that is not there: error, no request. */
+/* A buffer outside of its registration, a wrong comm or device: an error and no request. */
 static void outside(struct rank *r)
 {
 	enum { AT = 4096, LEN = 4096 };

@@ -418,7 +418,7 @@ static int sent_to(struct kit *k, int to, int dgrams)
 	return k->rail_sink[to].count[DR_EV_DGRAM] - before;
 }
 
-/* End 1 distrusts its peer: no more bytes than came, until the peer connects with the right token. */
+/* End 1 sends no more bytes than came, until the peer has connected with the right token. */
 static void without_key_datagrams_wait_for_a_connection(void **state)
 {
 	struct kit *k = *state;
