@@ -101,8 +101,9 @@ refused() {
 	cp "$DR_ROOT/tests/fixtures/topology/dgx.xml" dgx.xml
 	setcap cap_net_raw+ep capable 2>/dev/null || skip "file capabilities cannot be set here"
 	other ./capable --version || skip "they have no effect here"
-	other ./capable topo >own
-	other env HWLOC_XMLFILE=dgx.xml HWLOC_THISSYSTEM=0 ./capable topo >foreign
+	local -a topo=(topo --rails lo@127.0.0.2,lo@127.0.0.3)
+	other ./capable "${topo[@]}" >own
+	other env HWLOC_XMLFILE=dgx.xml HWLOC_THISSYSTEM=0 ./capable "${topo[@]}" >foreign
 	cmp own foreign
 	run -0 other env DR_LIBCUDA=/none.so DR_IBVERBS=/none.so DUALRAIL_WINDOW=5 ./capable client 127.0.0.1 --dry-run -v
 	[[ $output == *$'\nwindow=5\n'* && $output != */none.so* ]]
