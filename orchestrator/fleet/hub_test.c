@@ -150,7 +150,7 @@ static void a_node_is_lost_when_memory_for_an_order_is_short(void **state)
 	dr_hub_tick(hub, dr_now_ns());
 	assert_null(hub->end[1].link);
 	assert_int_equal(hub->node[1].presence, DR_SWEEP_LOST);
-	assert_int_equal(mallopt(M_PERTURB, 0), 1);
+	(void)mallopt(M_PERTURB, 0);
 	json_decref(offer);
 	dr_links_free(&mine);
 }

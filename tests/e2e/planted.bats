@@ -101,7 +101,7 @@ refused() {
 	cp "$DR_ROOT/tests/fixtures/topology/dgx.xml" dgx.xml
 	setcap cap_net_raw+ep capable 2>/dev/null || skip "file capabilities cannot be set here"
 	other ./capable --version || skip "they have no effect here"
-	local -a topo=(topo --rails lo@127.0.0.2,lo@127.0.0.3)
+	local -a topo=(topo --rails "lo@127.0.0.2,lo@127.0.0.3")
 	other ./capable "${topo[@]}" >own
 	other env HWLOC_XMLFILE=dgx.xml HWLOC_THISSYSTEM=0 ./capable "${topo[@]}" >foreign
 	cmp own foreign
