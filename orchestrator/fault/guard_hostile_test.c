@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/guard_priv.h"
+#include "orchestrator/fault/guard_testkit.h"
 
-#include "base/log.h"
 #include "base/packet.h"
 #include "base/sysfile.h"
-#include "orchestrator/demo/lab.h"
-#include "topology/netdev.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,56 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-/* Requests that the program sends once somebody else has taken it over. The test runs on node 0 of
- * a lab with two rails. */
-static struct dr_err unsupported;
-static struct dr_lab lab;
-static char dir[64];
-static struct dr_guard *guard;
-
+/* Requests that the program sends once somebody else has taken it over. */
 enum { ID = 77, DEADLINE_MS = 20000 };
-
-static int set_up(void **state)
-{
-	(void)state;
-	if (dr_lab_supported(&unsupported) < 0)
-		return 0;
-	snprintf(dir, sizeof(dir), "/tmp/dr-guard-test-XXXXXX");
-	return mkdtemp(dir) ? dr_lab_create(2, 0, &lab, NULL) || dr_lab_enter(&lab, 0, NULL) : -1;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	if (unsupported.code)
-		return 0;
-	dr_lab_destroy(&lab);
-	return rmdir(dir); /* fails when a state file is left */
-}
-
-static int end(void **state)
-{
-	(void)state;
-	dr_guard_stop(guard);
-	guard = NULL;
-	return 0;
-}
-
-static void begin(const struct dr_guard_options *opt)
-{
-	struct dr_guard_options o = *opt;
-	struct dr_err e;
-
-	if (unsupported.code) {
-		print_message("SKIP: %s\n", unsupported.text);
-		skip();
-	}
-	o.state_dir = dir;
-	if (dr_guard_start(&o, &guard, &e) < 0)
-		fail_msg("%s", e.text);
-}
 
 /* The error of the guard's answer. */
 static int ask(const struct dr_guard_request *q, struct dr_fault_report *r)
@@ -94,20 +41,13 @@ static struct dr_guard_request request_for(const char *text, const char *nic)
 	return q;
 }
 
-static bool is_up(const char *nic)
-{
-	struct dr_netdev d;
-
-	return dr_netdev_by_name(nic, &d, NULL) == 0 && d.up;
-}
-
 /* "": it is done, and undone. */
 static void expect(const struct dr_guard_options *opt, const char *nic, const char *why)
 {
 	struct dr_guard_request q = request_for("link-down:path=0,nic=any,for=60s", nic);
 	struct dr_fault_report r;
 
-	begin(opt);
+	begin_with(opt);
 	int rc = ask(&q, &r);
 	if (!*why ? rc : !rc || !strstr(r.text, why))
 		fail_msg("%s: '%s', not '%s'", nic, r.text, why);
@@ -177,7 +117,7 @@ static void values_are_checked(void **state)
 	struct dr_fault_report r;
 
 	(void)state;
-	begin(&(struct dr_guard_options){ .nics = NULL });
+	begin_with(&(struct dr_guard_options){ .nics = NULL });
 	assert_int_equal(ask(&q, &r), 0);
 	snprintf(q.nic, sizeof(q.nic), "rail1");
 	assert_int_equal(ask(&q, &r), -ENOSPC); /* the id is in use: it could not be undone */
@@ -222,7 +162,7 @@ static void one_guard_at_a_time(void **state)
 	int fds[2];
 
 	(void)state;
-	begin(&(struct dr_guard_options){ .nics = NULL });
+	begin_with(&(struct dr_guard_options){ .nics = NULL });
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds), 0);
 	assert_int_equal(dr_packet_send(guard->keeper_fd, &op, sizeof(op), &fds[1], 1), 0);
 	assert_int_equal(recv(guard->keeper_fd, &a, sizeof(a), 0), sizeof(a));
@@ -260,7 +200,7 @@ static void only_the_guard_is_killed(void **state)
 	pid_t victim = 0;
 
 	(void)state;
-	begin(&(struct dr_guard_options){ .nics = NULL });
+	begin_with(&(struct dr_guard_options){ .nics = NULL });
 	assert_int_equal(kill(guard->pid, SIGKILL), 0);
 	assert_int_equal(waitpid(guard->pid, NULL, 0), guard->pid);
 	for (int i = 0; i < 100 && victim != guard->pid && next_pid(guard->pid); i++) {
@@ -296,7 +236,7 @@ static void a_late_answer(void **state)
 	int fds[2], status;
 
 	(void)state;
-	begin(&(struct dr_guard_options){ .nics = NULL });
+	begin_with(&(struct dr_guard_options){ .nics = NULL });
 	assert_int_equal(kill(guard->pid, SIGKILL), 0);
 	while (dr_guard_poll(guard, &r) != -EPIPE)
 		;
@@ -336,7 +276,7 @@ static void a_look_is_waited_for(void **state)
 	(void)state;
 	snprintf(text, sizeof(text), "mark=touch %s.mark,rm %s.mark", dir, dir);
 	assert_int_equal(dr_fault_execs_add(&t, text, NULL), 0);
-	begin(&(struct dr_guard_options){ .execs = &t });
+	begin_with(&(struct dr_guard_options){ .execs = &t });
 	assert_int_equal(ask(&q, &r), 0);
 	assert_int_equal(dr_sysfile_each("", dir, take_lock, &fd), 0);
 	assert_int_equal(pipe2(told, O_CLOEXEC), 0);
@@ -376,5 +316,5 @@ int main(void)
 	};
 
 	dr_log_set_level(DR_LOG_ERROR);
-	return cmocka_run_group_tests_name("a hostile program", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("a hostile program", tests, set_up_lab, tear_down_lab);
 }

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/guard_priv.h"
+#include "orchestrator/fault/guard_testkit.h"
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "orchestrator/demo/lab.h"
 #include "orchestrator/fault/kind_priv.h"
-#include "topology/netdev.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,14 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-/* The test runs on node 0 of a lab with two rails; sock[n] is a UDP socket of node n on rail 0. */
-static struct dr_err unsupported;
-static struct dr_lab lab;
+/* sock[n] is a UDP socket of node n on rail 0. */
 static int sock[2];
-static char dir[64];
-static struct dr_guard *guard;
 static const struct dr_guard_options here = { .state_dir = dir };
 
 enum { DEADLINE_S = 10 };
@@ -64,12 +53,10 @@ static int open_on(unsigned node)
 
 static int set_up(void **state)
 {
-	(void)state;
-	if (dr_lab_supported(&unsupported) < 0)
-		return 0;
-	snprintf(dir, sizeof(dir), "/tmp/dr-guard-test-XXXXXX");
-	if (!mkdtemp(dir) || dr_lab_create(2, 0, &lab, NULL) < 0)
+	if (set_up_lab(state))
 		return -1;
+	if (unsupported.code)
+		return 0;
 	sock[1] = open_on(1);
 	sock[0] = open_on(0);
 	return 0;
@@ -77,13 +64,11 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-	(void)state;
-	if (unsupported.code)
-		return 0;
-	close(sock[0]);
-	close(sock[1]);
-	dr_lab_destroy(&lab);
-	return rmdir(dir); /* fails when a state file is left */
+	if (!unsupported.code) {
+		close(sock[0]);
+		close(sock[1]);
+	}
+	return tear_down_lab(state);
 }
 
 /* Send n datagrams from a node to the other and count those that arrive, waiting for the last ones
@@ -169,32 +154,15 @@ static bool has_addr(const char *text)
 	return dr_netdev_by_addr((struct sockaddr *)&ss, &d, NULL) == 0;
 }
 
-static void begin_with(const struct dr_guard_options *opt)
+static void begin_for(const struct dr_guard_options *opt)
 {
-	struct dr_guard_options o = opt ? *opt : (struct dr_guard_options){ 0 };
-	struct dr_err e;
-
-	if (unsupported.code) {
-		print_message("SKIP: %s\n", unsupported.text);
-		skip();
-	}
-	o.state_dir = dir;
-	if (dr_guard_start(&o, &guard, &e) < 0)
-		fail_msg("%s", e.text);
+	begin_with(opt);
 	expect_working();
 }
 
 static void begin(void)
 {
-	begin_with(NULL);
-}
-
-static int end(void **state)
-{
-	(void)state;
-	dr_guard_stop(guard);
-	guard = NULL;
-	return 0;
+	begin_for(NULL);
 }
 
 /* Wait for the one report; -EPIPE: the guard is dead. */
@@ -503,7 +471,7 @@ static void bounded(void **state)
 	uint32_t id;
 
 	(void)state;
-	begin_with(&opt);
+	begin_for(&opt);
 	assert_int_equal(dr_guard_inject(guard, &s, "rail0", &control, &id, &e), 0);
 	assert_int_equal(wait_report(guard, &r), 0);
 	assert_true(r.id == id && !r.undo && r.err == 0);
@@ -649,7 +617,7 @@ static void commands(void **state)
 	snprintf(text, sizeof(text), "fails=touch %s.half; exit 3,rm %s.half", dir, dir);
 	assert_int_equal(dr_fault_execs_add(&t, text, NULL), 0);
 	assert_int_equal(dr_fault_execs_add(&t, "hangs=sleep 600 & sleep 600,true", NULL), 0);
-	begin_with(&opt);
+	begin_for(&opt);
 	id = inject("exec=mark");
 	assert_true(exists("rail0"));
 	undo(id);
@@ -718,7 +686,7 @@ static void guard_keeps_to_its_scope(void **state)
 
 	(void)state;
 	assert_int_equal(dr_fault_execs_add(&t, "none=false,true", NULL), 0);
-	begin_with(&opt);
+	begin_for(&opt);
 	for (size_t i = 0; i < DR_ARRAY_LEN(refused); i++) {
 		assert_int_equal(try_inject(guard, refused[i][0], refused[i][1], &r), -EPERM);
 		assert_non_null(strstr(r.text, refused[i][2]));
@@ -729,7 +697,7 @@ static void guard_keeps_to_its_scope(void **state)
 	assert_true(r.undo && r.err == 0);
 	end(NULL);
 	opt.nics = NULL;
-	begin_with(&opt);
+	begin_for(&opt);
 	assert_int_equal(try_inject(guard, "exec=none:nic=ctl0,for=0", "ctl0", &r), -EPERM);
 	assert_non_null(strstr(r.text, "control connection"));
 	end(NULL);

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fault/guard_priv.h"
+#include "orchestrator/fault/guard_testkit.h"
 
-#include "base/log.h"
-#include "orchestrator/demo/lab.h"
 #include "orchestrator/fault/state.h"
-#include "topology/netdev.h"
 
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -21,41 +15,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
-/* What a killed guard left, under conditions that make the repair hard. On node 0 of a lab. */
-static struct dr_err unsupported;
-static struct dr_lab lab;
-static char dir[64];
+/* What a killed guard left, under conditions that make the repair hard. */
 static const struct dr_guard_options here = { .state_dir = dir };
 
 enum { DEADLINE_MS = 20000 };
-
-static int set_up(void **state)
-{
-	(void)state;
-	if (dr_lab_supported(&unsupported) < 0)
-		return 0;
-	snprintf(dir, sizeof(dir), "/tmp/dr-repair-test-XXXXXX");
-	return mkdtemp(dir) ? dr_lab_create(2, 0, &lab, NULL) || dr_lab_enter(&lab, 0, NULL) : -1;
-}
-
-static int tear_down(void **state)
-{
-	(void)state;
-	if (unsupported.code)
-		return 0;
-	dr_lab_destroy(&lab);
-	return rmdir(dir); /* fails when a state file is left */
-}
-
-static void begin(void)
-{
-	if (unsupported.code) {
-		print_message("SKIP: %s\n", unsupported.text);
-		skip();
-	}
-}
 
 /* A guard that has set the device down. */
 static struct dr_guard *guard_that_cuts(const char *nic)
@@ -93,17 +56,10 @@ static void leave(const char *nic)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static bool is_up(const char *nic)
-{
-	struct dr_netdev d;
-
-	return dr_netdev_by_name(nic, &d, NULL) == 0 && d.up;
-}
-
 static void the_device_has_another_name(void **state)
 {
 	(void)state;
-	begin();
+	need_lab();
 	leave("rail1");
 	assert_int_equal(system("ip link set rail1 name other1"), 0);
 	assert_int_equal(dr_fault_repair(&here, 0, NULL), 1);
@@ -133,7 +89,7 @@ static void the_kernel_is_busy(void **state)
 	pid_t pid;
 
 	(void)state;
-	begin();
+	need_lab();
 	leave("rail0");
 	pid = fork();
 	if (pid == 0) {
@@ -164,7 +120,7 @@ static void others_left_a_record(void **state)
 	struct dr_err e;
 
 	(void)state;
-	begin();
+	need_lab();
 	struct dr_guard *g = guard_that_cuts("rail0");
 	assert_int_equal(dr_fault_spec_parse("exec=foreign", &s, NULL), 0);
 	struct dr_state foreign = { .kind = s.kind, .undo = s.value };
@@ -204,7 +160,7 @@ static void a_command_runs(void **state)
 	uint32_t id;
 
 	(void)state;
-	begin();
+	need_lab();
 	snprintf(text, sizeof(text),
 		"slow=touch %s.on; (sleep 0.3; touch %s.late); true,rm -f %s.on %s.late", dir, dir,
 		dir, dir);
@@ -236,5 +192,5 @@ int main(void)
 	};
 
 	dr_log_set_level(DR_LOG_ERROR + 1);
-	return cmocka_run_group_tests_name("repair of faults", tests, set_up, tear_down);
+	return cmocka_run_group_tests_name("repair of faults", tests, set_up_lab, tear_down_lab);
 }

@@ -138,7 +138,7 @@ left_before_data() {
 		table netdev quiet {
 			chain filtered {
 				type filter hook ingress device rail0 priority 0; policy accept;
-				udp dport != 33434 udp length 44 drop
+				udp length 44 drop
 				udp length > 1500 drop
 			}
 		}

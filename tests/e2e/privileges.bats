@@ -286,18 +286,22 @@ gone() {
 	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
 }
 
-@test "doctor and preflight of root keep no capability while they read the server's answer" {
-	local command
-	as_root
-	for command in doctor preflight; do
-		# It accepts, and never answers.
-		start silent python3 -u -c 'import socket
+# It accepts, and never answers; its port is in silent.out.
+silent_server() {
+	start silent python3 -u -c 'import socket
 s = socket.create_server(("127.0.0.1", 0))
 print(s.getsockname()[1])
 c = s.accept()[0]
 print(c.recv(8))
 c.recv(1 << 20, socket.MSG_WAITALL)'
-		wait_for test -s silent.out
+	wait_for test -s silent.out
+}
+
+@test "doctor and preflight of root keep no capability while they read the server's answer" {
+	local command
+	as_root
+	for command in doctor preflight; do
+		silent_server
 		start asks "$DUALRAIL" "$command" 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2
 		wait_for grep -q DUALRAIL silent.out
 		kill -STOP "$pid" # it waits for 5 s only
@@ -309,13 +313,7 @@ c.recv(1 << 20, socket.MSG_WAITALL)'
 	as_root
 	head -c 32 /dev/urandom | base64 >key
 	chmod 600 key
-	start silent python3 -u -c 'import socket
-s = socket.create_server(("127.0.0.1", 0))
-print(s.getsockname()[1])
-c = s.accept()[0]
-print(c.recv(8))
-c.recv(1 << 20, socket.MSG_WAITALL)'
-	wait_for test -s silent.out
+	silent_server
 	start asks "$DUALRAIL" preflight 127.0.0.1 --port "$(<silent.out)" -g 0 --rails lo@127.0.0.2 --user nobody --key-file key
 	wait_for grep -q DUALRAIL silent.out
 	kill -STOP "$pid" # it waits for 5 s only
