@@ -165,6 +165,14 @@ suite() {
 	row $status "$1" "$2" "$n of $(grep -cE '^(not )?ok' "$log") cases of $3.bats" "the same"
 }
 
+# unit ATTACK EXPECTED TEST: a unit test as an attack.
+unit() {
+	local text status=PASS
+	text=$("$root/scripts/check.sh" --unit "$build" "$build/$3" 2>&1) || { status=FAIL && echo "$text"; }
+	[[ $text != *$'\n0 passed, 0 failed,'* ]] || status=SKIP
+	row $status "$1" "$2" "$(tail -n 1 <<<"$text") in $3" "the same"
+}
+
 # What a bandwidth test reports while nobody, and while a stranger opens connections with garbage as fast as he can; the most
 # descriptors of the server meanwhile. The figure is no criterion: the stranger uses a processor of the same machine.
 garbage() {
@@ -260,12 +268,17 @@ attack middle stranger middle "keyed: nothing is read" keyed
 attack steady-garbage stranger steady "a hello is answered within 4 s"
 attack sweep-orders orders
 attack fault-request stranger faults "refused, no command runs"
-attack peer-rows results_of rows "the client ends by itself within 20 s and 150 MB" keyed
-attack documents results_of documents "read or refused within 20 s and 1000 MB"
+attack peer-rows results_of rows "the client ends by itself within 15 s of CPU and 120 MB" keyed
+attack documents results_of documents "read or refused within 15 s of CPU and 1000 MB"
 attack third-host outsider reflect "no datagram leaves to it"
 attack silent-client outsider silent "no datagram leaves"
 attack planted-files suite "not written, not read, status 2" planted
 attack killed-guards suite "the fault is undone" undo
+attack guard-requests unit "the guard keeps to the options of its start" orchestrator/fault/guard_hostile_test
+attack rights suite "no capability, a filter of system calls" privileges
+attack reflection unit "no datagram before the address is proven" topology/mtu_rail_test
+attack silent-nodes unit "a node joins beside 300 of them" orchestrator/fleet/hub_test
+attack pods suite "bounded, without escape sequences" k8s "what a pod prints"
 attack key-left keys
 attack flood suite "served on, descriptors bounded" flood
 attack garbage garbage
