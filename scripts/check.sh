@@ -20,7 +20,7 @@
 # "check.sh: thread". ALL=1 runs these, too, but never tests with the tag "release" with a sanitizer (they test time
 # alone) and with the tag "one-thread" with ThreadSanitizer (they cannot show a race).
 #
-# Environment: ALL; JOBS, files at a time (processors + 2, since most wait; with ThreadSanitizer + 1; at most 8);
+# Environment: ALL; JOBS, files at a time (processors + 4, since most wait; with a sanitizer + 2, ThreadSanitizer + 1; at most 8);
 # DR_TEST_TIMEOUT, seconds until a binary counts as hanging (600); DR_TEST_TIMES, a file that
 # gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
 # seconds (60; 120 with sanitizers).
@@ -190,9 +190,10 @@ main() {
 	shift
 	limit=${DR_TEST_TIMEOUT:-600} bats_args=() mark=. tags='!nightly,'
 	[[ ! ${ALL-} ]] || tags=
-	jobs=$(nproc 2>/dev/null || echo 1) spare=2
+	jobs=$(nproc 2>/dev/null || echo 1) spare=4
 	if grep -qs -e -fsanitize= "$build/.flags"; then
 		export DR_E2E_WAIT=${DR_E2E_WAIT:-120}
+		spare=2
 		# The first report ends the program, so that it cannot be overlooked.
 		export ASAN_OPTIONS=${ASAN_OPTIONS:-abort_on_error=0:detect_leaks=1}
 		# LeakSanitizer crashes over the thread-local storage of libraries that plugins of hwloc load (OpenCL, GPUs).
