@@ -408,7 +408,7 @@ json_t *dr_rows_to_json(const struct dr_fields *t, const void *v, size_t n)
 
 /* ------------------------------- reading ------------------------------- */
 
-/* One value for each 6 bytes, a list or object counts twice; and short lists of small numbers. */
+/* At most one value for every 6 bytes, where a list or object counts as two, and 4096 more. */
 static int check_values(const char *s, size_t len, struct dr_err *e)
 {
 	size_t values = 0, most = len / 6 + 4096;

@@ -274,7 +274,8 @@ static int report(const struct visit *v)
 static void check_all(struct visit *v, struct dr_options *o, struct dr_output *out)
 {
 	struct dr_rights r = { .opt = o, .out = out };
-	static char key[32]; /* what the run of preflight reads as another user */
+	/* The run of preflight is --user by then, so it reads the key by a descriptor. */
+	static char key[32];
 
 	find_gpus(v, o);
 	if (find_route(v) && find_rails(v))
