@@ -85,12 +85,12 @@ unsigned dr_tcp_unanswered(const struct tcp_info *ti, bool withdrawn)
 enum { RECENT_SEGMENTS = 2000 };
 static const int64_t RECENT_NS = DR_NS_PER_S, RECENT_MAX_NS = 30 * DR_NS_PER_S;
 
+/* The kernel's counts have 32 bits: at 400 Gb/s they wrap after two minutes. A path has one
+ * connection. */
 void dr_tcp_count_recent(struct tcp_path *p, uint32_t segments, uint32_t retransmits, int64_t now)
 {
 	struct tcp_counts *c = p->counts;
 
-	if (segments < c[1].segments || retransmits < c[1].retransmits) /* a new connection */
-		c[0] = c[1] = (struct tcp_counts){ 0 };
 	if (now - c[1].ns >= RECENT_MAX_NS ||
 		(now - c[1].ns >= RECENT_NS && segments - c[1].segments >= RECENT_SEGMENTS)) {
 		c[0] = c[1];
@@ -150,6 +150,12 @@ static uint32_t segment_bytes(const struct tcp_info *ti)
 	return DR_MIN(size, 65507u);
 }
 
+/* Adds to *total what a count of 32 bits has grown by since the last call. */
+static void widen(uint64_t *total, uint32_t count)
+{
+	*total += (uint32_t)(count - (uint32_t)*total);
+}
+
 static void read_kernel_stats(struct tcp_path *p)
 {
 	struct tcp_info ti = { 0 };
@@ -171,15 +177,15 @@ static void read_kernel_stats(struct tcp_path *p)
 	if (waits && room)
 		st->silent_segments += nudge(p, dr_now_ns());
 	st->segment_bytes = segment_bytes(&ti);
-	st->rx_segments = ti.tcpi_data_segs_in;
+	widen(&st->rx_segments, ti.tcpi_data_segs_in);
 	st->held_ns = (int64_t)ti.tcpi_rwnd_limited * DR_NS_PER_US;
 	st->busy_ns = (int64_t)ti.tcpi_busy_time * DR_NS_PER_US;
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
 	st->rtt_dev_ns = (int64_t)ti.tcpi_rttvar * DR_NS_PER_US;
 	st->rtt_min_ns = (int64_t)ti.tcpi_min_rtt * DR_NS_PER_US;
 	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
-	st->tx_segments = ti.tcpi_data_segs_out;
-	st->retransmits = ti.tcpi_total_retrans;
+	widen(&st->tx_segments, ti.tcpi_data_segs_out);
+	widen(&st->retransmits, ti.tcpi_total_retrans);
 	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;
 	st->acked_wire = st->tx_wire - DR_MIN(st->tx_wire, st->unacked_bytes);
