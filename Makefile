@@ -27,7 +27,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 B       ?= build/$(or $(SAN),release)
 # Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
 CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
-LAYERS  := base window bootstrap transport topology gpu channel library orchestrator plugin
+LAYERS  := base detect window bootstrap transport topology gpu channel library orchestrator plugin
 DIRS    ?= $(sort $(patsubst %/,%,$(dir $(wildcard $(LAYERS:%=%/*.c) $(LAYERS:%=%/*/*.c)))))
 PKGS    := jansson libsodium libmnl libnftnl libmicrohttpd hwloc numa
 XFLAGS  := -std=c11 -D_GNU_SOURCE -DDR_VERSION='"$(VERSION)"' -I. -fPIC -fno-semantic-interposition \
@@ -300,7 +300,7 @@ mutants: ## apply the patches of tests/mutants one by one, the test that each na
 	$(Q)scripts/mutate.py --patches tests/mutants $(NAMES)
 mutate: ## N=40 fresh random bugs in each folder of the data path, FOLDERS="channel plugin" in these; survivors are listed with their seeds
 	$(Q)scripts/setup.sh build test mutate
-	$(Q)scripts/mutate.py -n $(or $(N),40) $(if $(MINUTES),--minutes $(MINUTES)) $(or $(FOLDERS),channel window transport bootstrap plugin)
+	$(Q)scripts/mutate.py -n $(or $(N),40) $(if $(MINUTES),--minutes $(MINUTES)) $(or $(FOLDERS),channel detect window transport bootstrap plugin)
 .PHONY: mutate
 coverage: ## line coverage of window, channel and bootstrap by the tests without end-to-end runs
 	$(Q)scripts/setup.sh build test cover

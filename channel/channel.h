@@ -43,10 +43,11 @@ struct dr_span {
 /* One switch of paths as one end observed it. Times: its monotonic clock, ns; 0: not
  * reached. Receiver: gap = first_delivery - last_delivery (dr_switch_gap), the sum of the steps. */
 struct dr_switch_record {
-	uint32_t epoch;	     /* the epoch that the switch began */
-	unsigned from, to;   /* path indices */
-	bool planned;	     /* a failback or a request */
-	bool self_detected;  /* false: requested by the other end */
+	uint32_t epoch;	    /* the epoch that the switch began */
+	unsigned from, to;  /* path indices */
+	bool planned;	    /* a failback or a request */
+	bool self_detected; /* false: requested by the other end */
+	bool idle; /* nothing waited to be delivered: no gap, and complete with the ANSWER */
 	enum dr_scope scope; /* of the cause, when self-detected */
 	int err;	     /* of the cause, -errno */
 	char cause[96];	     /* of the cause, for people */
@@ -62,10 +63,11 @@ struct dr_switch_record {
 	uint32_t rounds;	     /* epochs that this switch took */
 };
 
-/* The gap of a receiver's switch, ns; -1: one of the two deliveries is not known. */
+/* The gap of a receiver's switch, ns; -1: it was idle, or one of the two deliveries is not
+ * known. */
 static inline int64_t dr_switch_gap(const struct dr_switch_record *r)
 {
-	return r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
+	return !r->idle && r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
 		       ? r->first_delivery_ns - r->last_delivery_ns
 		       : -1;
 }
@@ -255,16 +257,15 @@ bool dr_channel_quiet_path(
  * them may be without progress for longer. True: it is so, and the peer's process is not known to be stalled. */
 bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congested,
 	struct dr_channel_stall *stall, int64_t now_ns);
-/* What the peer's kernel (or NIC), not its process, does on the paths that are up: the best of them. */
-enum dr_peer_answers {
-	DR_PEER_UNKNOWN, /* no path is up */
-	DR_PEER_SILENT,	 /* several transmissions on each path have no answer */
-	DR_PEER_PENDING, /* too early to tell */
-	DR_PEER_ANSWERS, /* recently, or it keeps a window shut and answers every probe of it */
+/* What the peer's kernel (or NIC), not its process, answers on the paths that are up. */
+struct dr_channel_answers {
+	int64_t at_ns; /* the newest answer; 0: unknown */
+	bool up;       /* a path is up */
+	bool known;    /* and shows answers */
+	bool pending;  /* and has fewer than two transmissions without one */
+	bool holds;    /* and its peer keeps the window shut, and answers its rare probes */
 };
-/* An answer is recent before recent_ns; a path is silent not before silent_ns without an answer. */
-enum dr_peer_answers dr_channel_peer_answers(
-	struct dr_channel *ch, int64_t recent_ns, int64_t silent_ns);
+void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now_ns);
 /* This process was stalled for for_ns: timers that judge the peer are extended by it. */
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
 /* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */

@@ -580,38 +580,31 @@ void dr_channel_probe(struct dr_channel *ch, int64_t now)
 	dr_channel_turn(ch, now);
 }
 
-/* One transmission without an answer may be lost, or its answer under way. The age of the last answer
- * alone proves nothing: while a window is shut, the kernel sends a probe now and then only. */
-static enum dr_peer_answers peer_answers(
-	const struct dr_path_stats *s, int64_t recent_ns, int64_t silent_ns)
+/* One transmission without an answer may be lost, or its answer under way. */
+void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now)
 {
-	if (s->peer_ack_age_ns < 0)
-		return DR_PEER_UNKNOWN;
-	if (s->unanswered == 0 && (s->window_shut || s->peer_ack_age_ns < recent_ns))
-		return DR_PEER_ANSWERS;
-	return s->unanswered >= UNANSWERED_MAX && s->peer_ack_age_ns >= silent_ns ? DR_PEER_SILENT
-										  : DR_PEER_PENDING;
-}
-
-enum dr_peer_answers dr_channel_peer_answers(
-	struct dr_channel *ch, int64_t recent_ns, int64_t silent_ns)
-{
-	enum dr_peer_answers best = DR_PEER_UNKNOWN;
-
+	*out = (struct dr_channel_answers){ 0 };
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
 
 		if (!dr_channel_path_up(ch, i))
 			continue;
+		out->up = true;
 		ch->path[i].path->ops->stats(ch->path[i].path, &s);
-		best = DR_MAX(best, peer_answers(&s, recent_ns, silent_ns));
+		if (s.peer_ack_age_ns < 0)
+			continue;
+		out->known = true;
+		out->at_ns = DR_MAX(out->at_ns, now - s.peer_ack_age_ns);
+		out->pending |= s.unanswered < UNANSWERED_MAX;
+		out->holds |= s.window_shut && s.unanswered == 0;
 	}
-	return best;
 }
 
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 {
+	ch->now = now;
 	dr_fo_stalled(&ch->fo, stalled, now);
+	dr_channel_turn(ch, now);
 }
 
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now)

@@ -214,69 +214,42 @@ static void test_completions_told_by_datagram_are_reported(void **state)
 	teardown(&k);
 }
 
-/* What one path shows of the peer's kernel: recent is 300 ms, silent 1.4 s. */
+/* What the paths show of the peer's kernel: the newest answer of those that are up. */
 static void test_answers_of_a_peers_kernel(void **state)
 {
 	static const struct {
-		int64_t age_ms;
-		unsigned unanswered;
-		bool shut;
-		enum dr_peer_answers is;
-	} seen[] = {
-		{ -1, 0, false, DR_PEER_UNKNOWN },
-		{ 299, 0, false, DR_PEER_ANSWERS },
-		{ 300, 0, false, DR_PEER_PENDING }, /* nothing was asked since */
-		{ 60000, 0, false, DR_PEER_PENDING },
-		{ 60000, 0, true, DR_PEER_ANSWERS }, /* its last window probe was answered */
-		{ 10, 1, false, DR_PEER_PENDING },   /* the answer is overdue */
-		{ 60000, 1, true, DR_PEER_PENDING }, /* one may be lost */
-		{ 1399, 2, false, DR_PEER_PENDING },
-		{ 1400, 2, false, DR_PEER_SILENT },
-		{ 1400, 2, true, DR_PEER_SILENT },
-		{ 60000, 1, false, DR_PEER_PENDING },
+		int64_t age_ms[DR_PATHS];
+		unsigned unanswered[DR_PATHS];
+		int64_t newest_ms;
+		bool known, pending;
+	} c[] = {
+		{ { -1, -1 }, { 0, 0 }, -1, false, false },
+		{ { 300, -1 }, { 0, 0 }, 300, true, true },
+		{ { -1, 300 }, { 0, 1 }, 300, true, true },
+		{ { 7, 300 }, { 2, 2 }, 7, true, false },
+		{ { 300, 7 }, { 2, 1 }, 7, true, true }, /* one that is not overdue decides */
 	};
+	struct dr_channel_answers a;
 	struct kit k;
 
 	(void)state;
 	setup(&k, 4);
-	for (size_t i = 0; i < DR_ARRAY_LEN(seen); i++) {
-		made[0]->stats = (struct dr_path_stats){ .unanswered = seen[i].unanswered,
-			.window_shut = seen[i].shut,
-			.peer_ack_age_ns =
-				seen[i].age_ms < 0 ? -1 : seen[i].age_ms * DR_NS_PER_MS };
-		assert_int_equal(
-			dr_channel_peer_answers(k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
-			seen[i].is);
+	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
+		for (unsigned p = 0; p < DR_PATHS; p++)
+			made[p]->stats = (struct dr_path_stats){ .unanswered = c[i].unanswered[p],
+				.peer_ack_age_ns =
+					c[i].age_ms[p] < 0 ? -1 : c[i].age_ms[p] * DR_NS_PER_MS };
+		dr_channel_answers(k.ch, &a, 1000 * DR_NS_PER_MS);
+		assert_true(a.up);
+		assert_int_equal(a.at_ns, c[i].known ? (1000 - c[i].newest_ms) * DR_NS_PER_MS : 0);
+		assert_int_equal(a.known, c[i].known);
+		assert_int_equal(a.pending, c[i].pending);
 	}
-	teardown(&k);
-}
-
-/* A peer that answers on either path is there; one path that is not silent yet decides against silence. */
-static void test_the_better_path_decides_about_the_peer(void **state)
-{
-	static const struct dr_path_stats with[] = {
-		[DR_PEER_UNKNOWN] = { .peer_ack_age_ns = -1 },
-		[DR_PEER_SILENT] = { .peer_ack_age_ns = 2 * DR_NS_PER_S, .unanswered = 2 },
-		[DR_PEER_PENDING] = { .peer_ack_age_ns = 2 * DR_NS_PER_S, .unanswered = 1 },
-		[DR_PEER_ANSWERS] = { .peer_ack_age_ns = 0 },
-	};
-	struct kit k;
-
-	(void)state;
-	setup(&k, 4);
-	for (unsigned a = DR_PEER_UNKNOWN; a <= DR_PEER_ANSWERS; a++)
-		for (unsigned b = DR_PEER_UNKNOWN; b <= DR_PEER_ANSWERS; b++) {
-			made[0]->stats = with[a];
-			made[1]->stats = with[b];
-			assert_int_equal(dr_channel_peer_answers(
-						 k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
-				DR_MAX(a, b));
-		}
-	made[0]->stats = with[DR_PEER_SILENT]; /* a path that is down says nothing */
-	made[1]->stats = with[DR_PEER_ANSWERS];
-	dr_channel_rail_down(k.ch, 1, -ENETDOWN, "test", k.now);
-	assert_int_equal(dr_channel_peer_answers(k.ch, 300 * DR_NS_PER_MS, 1400 * DR_NS_PER_MS),
-		DR_PEER_SILENT);
+	dr_channel_rail_down(
+		k.ch, 1, -ENETDOWN, "test", k.now); /* a path that is down says nothing */
+	dr_channel_answers(k.ch, &a, 1000 * DR_NS_PER_MS);
+	assert_int_equal(a.at_ns, 700 * DR_NS_PER_MS);
+	assert_false(a.pending);
 	teardown(&k);
 }
 
@@ -428,7 +401,6 @@ int main(void)
 		cmocka_unit_test(test_refused_receive_ends_the_channel),
 		cmocka_unit_test(test_completions_told_by_datagram_are_reported),
 		cmocka_unit_test(test_answers_of_a_peers_kernel),
-		cmocka_unit_test(test_the_better_path_decides_about_the_peer),
 		cmocka_unit_test(test_memory_is_safe_after_mem_dereg),
 		cmocka_unit_test(test_region_that_cannot_be_deregistered),
 		cmocka_unit_test(test_connection_that_cannot_be_destroyed),

@@ -281,7 +281,7 @@ static void say_gone(struct dr_fo *f, unsigned p, int64_t now)
 		.type = DR_FRAME_GONE, .epoch = f->epoch, .path = p, .gen = pa->gen
 	};
 
-	pa->deadline_ns = now + GONE_AGAIN_NS;
+	pa->deadline_ns = now + dr_fo_again_ns(f, GONE_AGAIN_NS);
 	if (dr_fo_pick(f, DR_FO_NONE) == DR_FO_NONE)
 		send_dgram(f, p, &fr);
 	else
@@ -436,13 +436,16 @@ void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t
 	}
 }
 
-/* Time at which a DOWN path is dialled. While another path is READY, a switch to it is in progress or
- * just done. Creating connections (milliseconds of a processor for queue pairs of software RoCE) would
- * delay that switch. */
+/* Time at which a DOWN path is dialled. The kernel of a peer that stands takes a dial, and
+ * nobody admits it: each would fill a place of its backlog. While another path is READY, a
+ * switch to it is in progress or just done. Creating connections (milliseconds of a processor
+ * for queue pairs of software RoCE) would delay that switch. */
 static int64_t dial_ns(const struct dr_fo *f, unsigned p)
 {
 	const struct dr_fo_path *pa = &f->path[p];
 
+	if (f->stalled)
+		return DR_NEVER;
 	return dr_fo_pick(f, p) == DR_FO_NONE ? pa->retry_ns
 					      : DR_MAX(pa->retry_ns, pa->dial_after_ns);
 }
@@ -489,7 +492,7 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
 
-	if (pa->state == DR_FOP_CONNECTING && now >= pa->deadline_ns)
+	if (pa->state == DR_FOP_CONNECTING && now >= pa->deadline_ns && !f->stalled)
 		dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
 			"dial timed out", now);
 	else if (pa->state == DR_FOP_DOWN && now >= dial_ns(f, p))
@@ -543,6 +546,14 @@ static void farewell_tick(struct dr_fo *f, int64_t now)
 	}
 }
 
+/* When the channel ends for want of a path. None can come up while the peer stands; its kernel
+ * answers. */
+static int64_t lost_ns(const struct dr_fo *f)
+{
+	return f->nopath_ns != 0 && f->ever_up && !f->stalled ? f->nopath_ns + f->prm.lost_after_ns
+							      : DR_NEVER;
+}
+
 void dr_fo_tick(struct dr_fo *f, int64_t now)
 {
 	/* Ticks are called when due; a longer pause is our own and no evidence about the peer. */
@@ -556,7 +567,7 @@ void dr_fo_tick(struct dr_fo *f, int64_t now)
 		path_tick(f, i, now);
 	if (f->state == DR_FO_DEAD)
 		return;
-	if (f->nopath_ns != 0 && f->ever_up && now - f->nopath_ns >= f->prm.lost_after_ns) {
+	if (now >= lost_ns(f)) {
 		dr_fo_die(f, -ENETDOWN, "no path left: every rail of the channel is lost", now);
 		return;
 	}
@@ -585,11 +596,11 @@ int64_t dr_fo_deadline(const struct dr_fo *f)
 
 		if (pa->state == DR_FOP_DOWN)
 			d = DR_MIN(d, DR_MIN(dial_ns(f, i), pa->deadline_ns));
-		else if (pa->state != DR_FOP_READY)
+		else if (pa->state == DR_FOP_FENCING ||
+			 (pa->state == DR_FOP_CONNECTING && !f->stalled))
 			d = DR_MIN(d, pa->deadline_ns);
 	}
-	if (f->nopath_ns != 0 && f->ever_up)
-		d = DR_MIN(d, f->nopath_ns + f->prm.lost_after_ns);
+	d = DR_MIN(d, lost_ns(f));
 	if (f->state == DR_FO_SWITCH || f->state == DR_FO_NOTIFY || f->state == DR_FO_FENCE)
 		d = DR_MIN(d, f->resend_ns);
 	if (f->prm.sender &&
@@ -666,46 +677,6 @@ bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq)
 	return seq < f->acked || f->retired[dr_fo_slot(f, seq)] == dr_fo_full_mask(f, seq);
 }
 
-void dr_fo_record_open(
-	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now)
-{
-	struct dr_switch_record *r = &f->rec;
-
-	if (f->rec_open) /* a further fault during the switch belongs to the same record */
-		return;
-	*r = (struct dr_switch_record){ .from = f->active,
-		.self_detected = self,
-		.scope = scope,
-		.err = err,
-		.last_delivery_ns = f->last_ns,
-		.detect_ns = now };
-	snprintf(r->cause, sizeof(r->cause), "%s", why);
-	f->rec_open = true;
-}
-
-void dr_fo_record_close(struct dr_fo *f, int64_t now)
-{
-	struct dr_switch_record *r = &f->rec;
-	int64_t *t[] = { &r->last_delivery_ns, &r->detect_ns, &r->fenced_ns, &r->answer_ns,
-		&r->first_frame_ns, &r->first_delivery_ns };
-
-	if (!f->rec_open)
-		return;
-	r->first_delivery_ns = now;
-	/* A step that ended before it was requested counts as zero. */
-	for (size_t i = 1; i < DR_ARRAY_LEN(t); i++)
-		*t[i] = DR_MAX(*t[i], *t[i - 1]);
-	r->epoch = f->epoch;
-	r->to = f->active;
-	f->rec_open = false;
-	f->done = *r;
-	if (r->planned)
-		f->failbacks++;
-	else
-		f->switches++;
-	dr_fo_add(f, DR_FOA_SWITCHED, f->active);
-}
-
 void dr_fo_progressed(struct dr_fo *f, int64_t now)
 {
 	f->last_ns = f->moved_ns = now;
@@ -716,8 +687,17 @@ void dr_fo_progressed(struct dr_fo *f, int64_t now)
 
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now)
 {
-	if (f->stalled && !stalled)
+	if (f->stalled && !stalled) {
 		f->since_ns = f->proposed_ns = now;
+		f->nopath_ns = f->nopath_ns != 0 ? now : 0;
+		if (f->state == DR_FO_SWITCH || f->state == DR_FO_NOTIFY)
+			f->resend_ns = now;
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			f->path[i].backoff_ns = 0;
+			if (f->path[i].retry_ns != DR_NEVER)
+				f->path[i].retry_ns = now;
+		}
+	}
 	f->stalled = stalled;
 }
 

@@ -234,7 +234,8 @@ void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
  * waits for completions, 100 ms at most, and fences the path. Then the channel has ended with -ESHUTDOWN, at both
  * ends, without DR_FOA_DEAD. An end that has ended with an error leaves as soon as the peer knows. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
-/* The peer's process is stalled (its kernel answers): the deadline of a switch is suspended. */
+/* The peer's process is stalled (its kernel answers): the deadline of a switch and the time
+ * without a path are suspended, nothing is dialled, and frames are repeated rarely. */
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now);
 
 const char *dr_fo_state_name(enum dr_fo_state s);

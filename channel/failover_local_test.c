@@ -97,7 +97,7 @@ static void fail_back(int64_t now)
 
 	if (f.prm.sender) {
 		dr_fo_tick(&f, now); /* the hold-down is over: drains, which is nothing */
-		assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED | DR_FRAME_IDLE);
 		frame(DR_FRAME_ANSWER, f.epoch, 0, f.path[0].gen, f.acked, 0, now);
 	} else {
 		dr_fo_frame(&f, 1, &fr, now);

@@ -7,6 +7,8 @@
 /* Shared by failover.c (paths, timers), failover_tx.c (sender) and failover_rx.c (receiver). */
 enum {
 	DR_FO_RESEND_NS = 10 * 1000 * 1000, /* interval of repeated SWITCH and NOTIFY */
+	/* The same to a peer that stands: they wait in its receive buffer, which must not fill. */
+	DR_FO_RESEND_STALLED_NS = 500 * 1000 * 1000,
 };
 
 static inline unsigned dr_fo_slot(const struct dr_fo *f, uint64_t seq)
@@ -25,6 +27,11 @@ static inline bool dr_fo_fencing(const struct dr_fo *f, unsigned p)
 	return f->path[p].state == DR_FOP_FENCING && !f->path[p].stuck;
 }
 
+static inline int64_t dr_fo_again_ns(const struct dr_fo *f, int64_t interval_ns)
+{
+	return f->stalled ? DR_FO_RESEND_STALLED_NS : interval_ns;
+}
+
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path);
 /* Sends the frame on every READY path. */
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr);
@@ -40,6 +47,8 @@ void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now);
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned except);
 void dr_fo_record_open(
 	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now);
+/* The switch takes one more epoch. */
+void dr_fo_record_round(struct dr_fo *f, bool planned);
 void dr_fo_record_close(struct dr_fo *f, int64_t now);
 void dr_fo_progressed(struct dr_fo *f, int64_t now);
 

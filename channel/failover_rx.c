@@ -31,7 +31,7 @@ static void send_notify(struct dr_fo *f, int64_t now)
 		.path = f->target,
 		.gen = f->target_gen };
 
-	f->resend_ns = now + DR_FO_RESEND_NS;
+	f->resend_ns = now + dr_fo_again_ns(f, DR_FO_RESEND_NS);
 	dr_fo_broadcast(f, &fr);
 }
 
@@ -81,6 +81,8 @@ static void try_answer(struct dr_fo *f, int64_t now)
 		f->rec.last_delivery_ns = f->last_ns;
 	}
 	send_answer(f);
+	if (f->rec_open && f->rec.idle)
+		dr_fo_record_close(f, now);
 }
 
 static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
@@ -106,8 +108,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 				: "switch, requested by the sender",
 			now);
 	if (f->rec_open) {
-		f->rec.rounds++;
-		f->rec.planned = planned && f->rec.rounds == 1;
+		dr_fo_record_round(f, planned);
+		f->rec.idle |= !!(fr->flags & DR_FRAME_IDLE);
 	}
 	f->epoch = fr->epoch;
 	f->target = fr->path;

@@ -78,7 +78,7 @@ static void a_rail_that_is_down_delays_no_start(void **state)
 		dr_fo_tick(&f, 6 * MS);
 		assert_int_equal(f.state, DR_FO_SWITCH);
 		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->path, 1);
-		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, 0);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_IDLE);
 		done();
 	}
 }
@@ -419,8 +419,8 @@ static void gone_of_an_older_connection_changes_nothing(void **state)
 	done();
 }
 
-/* The path that a failback drains for fails before the replay of the last switch is acknowledged. */
-static void the_last_record_outlives_a_failback_that_is_given_up(void **state)
+/* A switch is complete before a failback begins, so that each has its own record. */
+static void a_failback_waits_for_the_end_of_the_switch_before_it(void **state)
 {
 	(void)state;
 	sender_running(2);
@@ -428,17 +428,102 @@ static void the_last_record_outlives_a_failback_that_is_given_up(void **state)
 	post_all(12 * MS);
 	heal();
 	dr_fo_tick(&f, 140 * MS);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	f.n_act = 0;
-	drop_path(0, 2, 141 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
-	assert_null(find(DR_FOA_SWITCHED, 1));
+	assert_int_equal(dr_fo_switch_now(&f, 140 * MS), -EAGAIN);
 	f.n_act = 0;
 	frame(DR_FRAME_ACK, 2, 1, 1, 2, 0, 142 * MS);
 	assert_non_null(find(DR_FOA_SWITCHED, 1));
-	assert_false(f.done.planned);
+	assert_true(!f.done.planned && f.done.from == 0 && f.done.to == 1);
 	assert_int_equal(f.done.replayed_messages, 2);
-	done();
+	for (uint64_t seq = 0; seq < 2; seq++)
+		for (unsigned part = 0; part < 2; part++)
+			dr_fo_sent(&f, 1, 1, 2, seq, part);
+	f.n_act = 0;
+	dr_fo_tick(&f, 143 * MS);
+	dr_fo_tick(&f, 143 * MS);
+	assert_int_equal(f.state, DR_FO_SWITCH);
+	frame(DR_FRAME_ANSWER, 3, 0, 2, 2, 0, 144 * MS);
+	assert_true(f.done.planned && f.done.from == 1 && f.done.to == 0);
+	assert_true(f.switches == 1 && f.failbacks == 1);
+	f.n_act = 0;
+}
+
+/* A primary that fails during the drain, or the planned switch, has flapped: the next drain
+ * waits twice as long. */
+static void a_failback_that_loses_its_path_is_a_flap(void **state)
+{
+	uint64_t seq;
+
+	(void)state;
+	for (unsigned drained = 0; drained < 2; drained++) {
+		sender_running(0);
+		fail_over();
+		heal();
+		assert_int_equal(dr_fo_push(&f, 1, &seq), 0);
+		dr_fo_posted(&f, 33 * MS);
+		dr_fo_tick(&f, 132 * MS);
+		assert_int_equal(f.state, DR_FO_DRAIN);
+		if (drained) {
+			dr_fo_sent(&f, 1, 1, 2, 0, 0);
+			frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 133 * MS);
+			dr_fo_tick(&f, 133 * MS);
+			assert_int_equal(f.state, DR_FO_SWITCH);
+		}
+		f.n_act = 0;
+		drop_path(0, 2, 140 * MS);
+		assert_int_equal(f.penalty, 1);
+		if (drained) {
+			frame(DR_FRAME_ANSWER, 4, 1, 1, 1, 0, 141 * MS);
+			assert_false(f.done.planned);
+			assert_string_equal(f.done.cause, "a path failed during a planned switch");
+		}
+		assert_int_equal(f.state, DR_FO_RUN);
+		f.n_act = 0;
+	}
+}
+
+/* A receiver to which nothing was under way has no gap, and its switch is complete with the
+ * answer. */
+static void a_switch_of_an_idle_channel_has_no_gap(void **state)
+{
+	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1 };
+
+	(void)state;
+	for (unsigned c = 0; c < 4;
+		c++) { /* bit 0: the sender has data; bit 1: a receive is posted */
+		bool gap = c == 3;
+
+		receiver_running(c >> 1);
+		fr.flags = c & 1 ? 0 : DR_FRAME_IDLE;
+		f.last_ns = 4;
+		dr_fo_path_failed(
+			&f, dr_fo_conn(0, 1), DR_SCOPE_PATH, -ECONNRESET, "reset", 9 * MS);
+		dr_fo_frame(&f, 1, &fr, 10 * MS);
+		dr_fo_fenced(&f, 0, 1, 11 * MS);
+		assert_int_equal(f.state, DR_FO_RUN);
+		assert_int_equal(f.rec_open, gap);
+		if (!gap) {
+			assert_non_null(find(DR_FOA_SWITCHED, 1));
+			assert_true(f.done.idle && f.done.to == 1);
+			assert_int_equal(dr_switch_gap(&f.done), -1);
+			assert_int_equal(f.done.answer_ns - f.done.detect_ns, 2 * MS);
+		}
+		f.n_act = 0;
+	}
+}
+
+/* So has a sender that had nothing to send. */
+static void a_switch_of_an_idle_sender_is_idle(void **state)
+{
+	(void)state;
+	for (unsigned n = 0; n < 2; n++) {
+		sender_running(n);
+		drop_path(0, 1, 10 * MS);
+		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, n ? 0 : DR_FRAME_IDLE);
+		frame(DR_FRAME_ANSWER, 2, 1, 1, 0, 0, 11 * MS);
+		assert_int_equal(n ? f.rec.idle : f.done.idle, !n);
+		f.n_act = 0;
+	}
 }
 
 /* A message that waits for the path is not sent yet: nobody can have received it. */
@@ -492,7 +577,10 @@ int main(void)
 		cmocka_unit_test(parts_are_skipped_in_the_head_only),
 		cmocka_unit_test(flapping_connection_keeps_the_back_off),
 		cmocka_unit_test(gone_of_an_older_connection_changes_nothing),
-		cmocka_unit_test(the_last_record_outlives_a_failback_that_is_given_up),
+		cmocka_unit_test(a_failback_waits_for_the_end_of_the_switch_before_it),
+		cmocka_unit_test(a_failback_that_loses_its_path_is_a_flap),
+		cmocka_unit_test(a_switch_of_an_idle_channel_has_no_gap),
+		cmocka_unit_test(a_switch_of_an_idle_sender_is_idle),
 		cmocka_unit_test(acknowledgement_of_what_waits_is_a_lie),
 		cmocka_unit_test(notify_of_an_older_epoch_is_ignored),
 	};

@@ -248,24 +248,38 @@ static void failback_drains_first(void **state)
 	done();
 	dr_fo_tick(&f, 10 + 20 * MS);
 	dr_fo_path_ready(&f, 0, 2, 21 * MS);
-	assert_true(dr_fo_next(&f, &seq, &part, &skip));
-	dr_fo_posted(&f, 21 * MS); /* in the middle of message 0 */
-	done();
-	dr_fo_tick(&f, 80 * MS);
-	assert_int_equal(f.state, DR_FO_RUN); /* hold-down */
-	dr_fo_tick(&f, 122 * MS);
-	assert_int_equal(f.state, DR_FO_DRAIN);
-	assert_true(dr_fo_next(&f, &seq, &part, &skip)); /* the message that is begun is finished */
-	assert_int_equal(seq, 0);
-	dr_fo_posted(&f, 122 * MS);
-	assert_false(dr_fo_next(&f, &seq, &part, &skip));
+	for (unsigned i = 0; i < 3; i++) { /* into the middle of message 1 */
+		assert_true(dr_fo_next(&f, &seq, &part, &skip));
+		dr_fo_posted(&f, 21 * MS);
+	}
 	dr_fo_sent(&f, 1, 1, 2, 0, 0);
 	dr_fo_sent(&f, 1, 1, 2, 0, 1);
-	frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 123 * MS);
 	done();
-	dr_fo_tick(&f, 124 * MS);
+	dr_fo_tick(&f, 122 * MS);
+	assert_int_equal(f.state,
+		DR_FO_RUN); /* the last switch is not complete: nothing was acknowledged since */
+	frame(DR_FRAME_ACK, 2, 1, 1, 1, 0, 122 * MS);
+	assert_false(f.done.planned);
+	assert_int_equal(f.done.to, 1);
+	done();
+	f.path[0].ready_ns = 30 * MS;
+	dr_fo_tick(&f, 129 * MS);
+	assert_int_equal(f.state, DR_FO_RUN); /* hold-down */
+	dr_fo_tick(&f, 130 * MS);
+	assert_int_equal(f.state, DR_FO_DRAIN);
+	assert_true(dr_fo_next(&f, &seq, &part, &skip)); /* the message that is begun is finished */
+	assert_int_equal(seq, 1);
+	dr_fo_posted(&f, 130 * MS);
+	assert_false(dr_fo_next(&f, &seq, &part, &skip));
+	dr_fo_sent(&f, 1, 1, 2, 1, 0);
+	dr_fo_sent(&f, 1, 1, 2, 1, 1);
+	frame(DR_FRAME_ACK, 2, 1, 1, 2, 0, 131 * MS);
+	done();
+	dr_fo_tick(&f, 132 * MS);
 	assert_int_equal(f.state, DR_FO_SWITCH);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 0)->flags, DR_FRAME_PLANNED | DR_FRAME_IDLE);
+	assert_true(f.rec.planned);
+	assert_int_equal(f.rec.from, 1);
 	assert_int_equal(f.rec.err, 0);
 	assert_null(find(DR_FOA_FENCE, 1));
 	done();
@@ -450,7 +464,7 @@ static void planned_switch_answered_on_the_shadow(void **state)
 	fail_over();
 	heal();
 	dr_fo_tick(&f, 132 * MS);
-	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_PLANNED);
+	assert_int_equal(sent(DR_FRAME_SWITCH, 1)->flags, DR_FRAME_PLANNED | DR_FRAME_IDLE);
 	done();
 	frame(DR_FRAME_ANSWER, 3, 1, 1, 0, 0, 140 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);

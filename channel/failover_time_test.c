@@ -410,6 +410,68 @@ static void stalled_peer_owes_no_answer(void **state)
 	done();
 }
 
+/* What a peer that stands does not read fills its buffer, what it does not accept its backlog. */
+static void stalled_peer_gets_little(void **state)
+{
+	unsigned switches = 0;
+	int64_t t = 10 * MS;
+
+	(void)state;
+	sender_running(1);
+	dr_fo_stalled(&f, true, t);
+	drop_path(0, 1, t);
+	for (; t < 60 * DR_NS_PER_S; t += 10 * MS) {
+		f.n_act = 0;
+		dr_fo_tick(&f, t);
+		assert_null(find(DR_FOA_CONNECT, 0));
+		switches += sent(DR_FRAME_SWITCH, 1) != NULL;
+		assert_true(dr_fo_deadline(&f) > t);
+	}
+	assert_in_range(switches, 100, 120);
+	f.n_act = 0;
+	dr_fo_stalled(&f, false, t);
+	assert_true(dr_fo_deadline(&f) <= t + 20 * MS);
+	dr_fo_tick(&f, t);
+	assert_non_null(sent(DR_FRAME_SWITCH, 1));
+	assert_non_null(find(DR_FOA_CONNECT, 0));
+	done();
+}
+
+/* Both paths broke while the peer stood: it is waited for, and has the time of a lost path when
+ * it goes on. */
+static void stalled_peer_needs_no_path(void **state)
+{
+	for (unsigned sends = 0; sends < 2; sends++) {
+		int64_t t = 10 * MS;
+
+		(void)state;
+		if (sends)
+			sender_running(1);
+		else
+			receiver_running(1);
+		dr_fo_stalled(&f, true, t);
+		for (unsigned p = 0; p < DR_PATHS; p++) {
+			f.n_act = 0;
+			drop_path(p, 1, t);
+		}
+		for (; t < 300 * DR_NS_PER_S; t += 100 * MS) {
+			f.n_act = 0;
+			dr_fo_tick(&f, t);
+			assert_int_not_equal(f.state, DR_FO_DEAD);
+		}
+		f.n_act = 0;
+		dr_fo_stalled(&f, false, t);
+		dr_fo_tick(&f, t + f.prm.lost_after_ns - 1);
+		assert_int_not_equal(f.state, DR_FO_DEAD);
+		assert_non_null(find(DR_FOA_CONNECT, 0));
+		assert_non_null(find(DR_FOA_CONNECT, 1));
+		f.n_act = 0;
+		dr_fo_tick(&f, t + f.prm.lost_after_ns);
+		assert_int_equal(f.err, -ENETDOWN);
+		f.n_act = 0;
+	}
+}
+
 static void stalled_peer_owes_no_acknowledgement(void **state)
 {
 	(void)state;
@@ -516,6 +578,8 @@ int main(void)
 		cmocka_unit_test(a_path_that_worked_is_dialled_at_once),
 		cmocka_unit_test(peer_that_is_not_stalled_gets_no_more_time),
 		cmocka_unit_test(stalled_peer_owes_no_answer),
+		cmocka_unit_test(stalled_peer_gets_little),
+		cmocka_unit_test(stalled_peer_needs_no_path),
 		cmocka_unit_test(stalled_peer_owes_no_acknowledgement),
 		cmocka_unit_test(idle_time_is_no_time_without_progress),
 		cmocka_unit_test(a_switch_begins_time_without_progress_anew),

@@ -14,6 +14,7 @@
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
+enum { PENALTY_MAX = 6 };			 /* the hold-down is doubled so often */
 static const int64_t ANSWER_NS =
 	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS =
@@ -28,13 +29,26 @@ static void send_switch(struct dr_fo *f, int64_t now)
 {
 	struct dr_frame fr = { .type = DR_FRAME_SWITCH, .epoch = f->epoch, .seq = f->acked };
 
-	f->resend_ns = now + DR_FO_RESEND_NS;
+	f->resend_ns = now + dr_fo_again_ns(f, DR_FO_RESEND_NS);
 	if (f->target == DR_FO_NONE)
 		return;
 	fr.path = f->target;
 	fr.gen = f->path[f->target].gen;
-	fr.flags = f->planned ? DR_FRAME_PLANNED : 0;
+	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (f->acked == f->tail ? DR_FRAME_IDLE : 0);
 	dr_fo_broadcast(f, &fr);
+}
+
+/* flap: the primary failed during a failback to it, or soon after one. */
+static void damp(struct dr_fo *f, bool flap, int64_t now)
+{
+	f->penalty += flap && f->penalty < PENALTY_MAX;
+	f->calm_ns = now + 10 * f->prm.hold_down_ns;
+}
+
+static bool failed_back_lately(const struct dr_fo *f, int64_t now)
+{
+	return f->active == 0 && f->failback_ns != 0 &&
+	       now - f->failback_ns < f->prm.hold_down_ns / 2;
 }
 
 static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t now)
@@ -46,12 +60,13 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 	dr_assert(f->epoch < UINT32_MAX);
 	f->epoch++;
 	if (f->rec_open) {
-		f->rec.rounds++;
-		f->rec.planned = planned;
+		dr_fo_record_round(f, planned);
 		if (f->state != DR_FO_SWITCH)
 			f->rec.in_flight_messages =
 				(uint32_t)(f->cursor + (f->cursor_part > 0) - f->acked);
 	}
+	if (f->state == DR_FO_SWITCH && f->planned)
+		damp(f, f->target == 0, now);
 	f->active = DR_FO_NONE;
 	f->target = target;
 	f->proposed_ns = now;
@@ -74,23 +89,16 @@ void dr_fo_tx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
 	}
 }
 
-static void damp(struct dr_fo *f, int64_t now)
-{
-	if (f->active == 0 && f->failback_ns != 0 &&
-		now - f->failback_ns < f->prm.hold_down_ns / 2 && f->penalty < 6)
-		f->penalty++;
-	f->calm_ns = now + 10 * f->prm.hold_down_ns;
-}
-
 void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 {
 	switch (f->state) {
 	case DR_FO_RUN:
 	case DR_FO_DRAIN:
 		if (p == f->active) {
-			damp(f, now);
+			damp(f, failed_back_lately(f, now), now);
 			begin_switch(f, dr_fo_pick(f, p), false, now);
 		} else if (f->state == DR_FO_DRAIN && p == f->target) {
+			damp(f, p == 0, now);
 			dr_fo_set_state(f, DR_FO_RUN, now);
 		}
 		break;
@@ -319,9 +327,10 @@ bool dr_fo_tx_drained(const struct dr_fo *f)
 	       f->head == f->acked;
 }
 
+/* Not before the last switch is complete: its record would be that of the failback, too. */
 static bool may_fail_back(const struct dr_fo *f)
 {
-	return f->prm.failback && f->state == DR_FO_RUN && f->active != 0 &&
+	return f->prm.failback && f->state == DR_FO_RUN && f->active != 0 && !f->rec_open &&
 	       f->path[0].state == DR_FOP_READY && f->path[0].rail_ok;
 }
 
@@ -419,7 +428,7 @@ int dr_fo_switch_now(struct dr_fo *f, int64_t now)
 {
 	unsigned to = dr_fo_pick(f, f->active);
 
-	if (!f->prm.sender || f->state != DR_FO_RUN || to == DR_FO_NONE)
+	if (!f->prm.sender || f->state != DR_FO_RUN || f->rec_open || to == DR_FO_NONE)
 		return f->state == DR_FO_DEAD ? f->err : -EAGAIN;
 	f->target = to;
 	dr_fo_set_state(f, DR_FO_DRAIN, now);

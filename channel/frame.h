@@ -28,8 +28,9 @@ enum dr_frame_type {
 	DR_FRAME_TYPES
 };
 
-/* flags. SWITCH: planned, the sender has drained. ABORT, CLOSE: the peer's was received. */
-enum { DR_FRAME_PLANNED = 1, DR_FRAME_CONFIRM = 2, DR_FRAME_FLAGS = 3 };
+/* flags. SWITCH: planned, the sender has drained; idle, it has nothing to send. ABORT, CLOSE:
+ * the peer's was received. */
+enum { DR_FRAME_PLANNED = 1, DR_FRAME_CONFIRM = 2, DR_FRAME_IDLE = 4, DR_FRAME_FLAGS = 7 };
 
 struct dr_frame {
 	enum dr_frame_type type;

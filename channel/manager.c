@@ -16,18 +16,15 @@
  */
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
-/* Conservative detection waits twice the time after which the kernel gives up (first RTO and
- * TCP_USER_TIMEOUT) or the NIC does (hw_window_ns). */
-static const int64_t TCP_RTO_FIRST_NS = 200 * DR_NS_PER_MS;
-static const int64_t GIVE_UP_NS = DR_NS_PER_S;
-/* Otherwise this end judges the path itself; the kernel must not be faster. */
-static const int64_t GIVE_UP_FAST_NS = 60 * DR_NS_PER_S;
+/* Conservative detection waits twice the time after which the NIC gives up (hw_window_ns), or
+ * three repetitions of a kernel, 200, 400 and 600 ms or more apart. */
+static const int64_t KERNEL_WINDOW_NS = 1200 * DR_NS_PER_MS;
 
 static int64_t conservative_ns(const struct dr_manager_params *p)
 {
 	if (p->detect == DR_DETECT_TRANSPORT)
 		return DR_NEVER;
-	int64_t window = p->hw_window_ns ? p->hw_window_ns : TCP_RTO_FIRST_NS + GIVE_UP_NS;
+	int64_t window = p->hw_window_ns ? p->hw_window_ns : KERNEL_WINDOW_NS;
 
 	return window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
 }
@@ -127,7 +124,6 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 		.sockbuf = p->sockbuf,
 		.dscp = p->dscp,
 		.alone = p->detect == DR_DETECT_TRANSPORT,
-		.give_up_ns = p->detect == DR_DETECT_CONSERVATIVE ? GIVE_UP_NS : GIVE_UP_FAST_NS,
 		.poller = p->poller,
 		.ready = rail_ready,
 		.arg = mr,

@@ -122,9 +122,11 @@ struct dr_manager {
 	struct dr_channel_ops
 		ops; /* own callbacks, which forward to the owner's; arg is the mgr_channel */
 	bool started, stalled, lost;
-	bool silence_told;   /* to the owner */
-	int64_t probe_ns;    /* while silent: the next probe */
-	int64_t answered_ns; /* while silent: how long when the kernel answered last */
+	bool silence_told; /* to the owner */
+	/* While silent: the next look (0: no silence) and the next PROBE, the kernel's newest
+	 * answer, and how long the silence was when it was seen; and when the peer was known to
+	 * stand, last. */
+	int64_t ask_ns, probe_ns, answer_at_ns, answered_ns, stood_ns;
 	int64_t silence_reported_ns;
 	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */

@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_priv.h"
 
-#include <errno.h>
+#include "detect/rules.h"
 
 /*
- * Silence on all rails: the peer's process is stalled, or every rail is lost.
- *
- * Where the peer's heartbeats say that its manager stands, its process runs and the channels wait, too.
- * Silence on all rails (none heard for SILENT_NS of executed ticks): every PROBE_NS each channel sends
- * a PROBE on each path that is up. While the peer's kernel acknowledges them, or answers the probes of a
- * window that it keeps shut, only its process is stalled, and the channels wait. If nothing is
- * acknowledged for lost_after_ns and transmissions on every path that is left have no answer, both rails are lost and
- * the channels end. A kind that carries heartbeats on its paths and tells nothing of the peer's kernel (nccl) cannot
- * separate the two: while a path is up the silence counts as a stalled process, for UNKNOWN_NS.
+ * Silence on all rails: gathers what the peer's kernel (or NIC) answers, and obeys the rules of
+ * detect/. While no rail is heard, each path that is up gets a PROBE, and each rail is asked
+ * (rail_ask), so that a peer is known to stand although no path is left. Where the peer's
+ * heartbeats say that its manager stands, its process runs and the channels wait, too.
  */
-static const int64_t SILENT_NS = 100 * DR_NS_PER_MS;
-static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
-static const int64_t UNKNOWN_NS = 60 * DR_NS_PER_S;
+static const int64_t ANSWER_STEP_NS =
+	5 * DR_NS_PER_MS; /* of the kernels' clocks that tell the age of an answer */
 
-/* silent_ns 0: a rail is heard. That the peer's manager alone stands is told the owner when it lasts for a second. */
+/* silent_ns 0: a rail is heard. That the peer's manager alone stands is told the owner when it
+ * lasts for a second. That nobody knows any more whether it stands is not told. */
 static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
 	bool later = stalled && silent_ns == 0 && !m->stalled, told = m->silence_told;
@@ -31,7 +26,7 @@ static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns
 	m->stalled = stalled;
 	m->silence_reported_ns = m->now;
 	m->silence_told = stalled && !later;
-	if ((m->silence_told || told) && m->prm.ops && m->prm.ops->silence)
+	if ((m->silence_told || (told && silent_ns == 0)) && m->prm.ops && m->prm.ops->silence)
 		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
 }
 
@@ -49,56 +44,111 @@ static void tell_lost(struct dr_manager *m, bool lost, int64_t silent_ns)
 		m->prm.ops->silence(m->prm.arg, false, silent_ns, m->now);
 }
 
-/* Every rail is lost. A channel that was started during the silence has as much time as those before it had. */
-static void fail_lost(struct dr_manager *m)
+/* A channel that was started during the silence has as much time as those before it had. */
+static void end_channels(struct dr_manager *m, const struct dr_peer_rule *rule, int64_t silent_ns)
 {
+	if (!m->lost)
+		tell_lost(m, true, silent_ns);
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		if (dr_channel_ready(c->ch) >= 0 &&
-			m->now - dr_channel_started_ns(c->ch) >= m->prm.lost_after_ns)
-			dr_channel_fail(c->ch, -ENETDOWN,
-				"nothing is heard or acknowledged on any rail", m->now);
+			(rule->verdict == DR_PEER_GONE ||
+				m->now - dr_channel_started_ns(c->ch) >= m->prm.lost_after_ns))
+			dr_channel_fail(c->ch, rule->err, rule->says, m->now);
+}
+
+/* Ends the questions. */
+static void heard(struct dr_manager *m)
+{
+	if (m->lost)
+		tell_lost(m, false, 0);
+	for (unsigned r = 0; m->ask_ns != 0 && r < m->prm.n_rails; r++)
+		if (m->prm.transport->rail_ask)
+			m->prm.transport->rail_ask(m->peer->rail[r].rail, m->now, NULL);
+	m->ask_ns = 0;
+}
+
+/* Returns the time of the newest answer on a rail. */
+static int64_t ask_rails(struct dr_manager *m, struct dr_peer_evidence *e)
+{
+	unsigned answer = 0, refuse = 0;
+	int64_t at = 0;
+
+	for (unsigned r = 0; m->prm.transport->rail_ask && r < m->prm.n_rails; r++) {
+		struct dr_rail_answer a;
+
+		m->prm.transport->rail_ask(m->peer->rail[r].rail, m->now, &a);
+		refuse += a.refused;
+		answer += !a.refused && a.at_ns != 0;
+		at = DR_MAX(at, a.at_ns);
+	}
+	e->refused = refuse > 0 && answer == 0;
+	return at;
+}
+
+static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
+{
+	bool probe = m->now >= m->probe_ns, asks = m->prm.transport->rail_ask, known = asks;
+	int64_t at = 0;
+
+	if (probe)
+		m->probe_ns = m->now + (m->stalled ? DR_ASK_STANDS_NS : DR_ASK_NS);
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		struct dr_channel_answers a;
+
+		dr_channel_answers(c->ch, &a, m->now);
+		at = DR_MAX(at, a.at_ns);
+		e->answered |= a.holds && !asks;
+		e->path_up |= a.up;
+		e->pending |= a.pending && !asks;
+		known |= a.known;
+		if (probe)
+			dr_channel_probe(c->ch, m->now);
+	}
+	e->blind = m->hb->on_paths && !known;
+	return at;
+}
+
+static void look(struct dr_manager *m, struct dr_peer_evidence *e)
+{
+	int64_t rails, paths;
+
+	if (m->ask_ns == 0) { /* the first question */
+		m->answer_at_ns = m->now - ANSWER_STEP_NS;
+		m->answered_ns = m->stood_ns = e->silent_ns;
+		m->probe_ns = m->now;
+	}
+	m->ask_ns = m->now + DR_ASK_NS;
+	rails = ask_rails(m, e);
+	paths = ask_paths(m, e);
+	if (DR_MAX(rails, paths) > m->answer_at_ns + ANSWER_STEP_NS) {
+		m->answer_at_ns = DR_MAX(rails, paths);
+		m->answered_ns = e->silent_ns;
+		e->answered = true;
+	}
+	if (e->answered)
+		m->stood_ns = e->silent_ns;
+	/* How old the answers are that a path shows is known from the path alone. */
+	e->unanswered_ns = e->silent_ns - (e->path_up ? m->answered_ns : m->stood_ns);
 }
 
 void dr_manager_watch_silence(struct dr_manager *m)
 {
-	enum dr_peer_answers best = DR_PEER_UNKNOWN;
-	int64_t silent = dr_hb_silent_ns(m->hb);
-	bool up = false;
+	struct dr_peer_evidence e = { .silent_ns = dr_hb_silent_ns(m->hb),
+		.lost_after_ns = m->prm.lost_after_ns };
+	const struct dr_peer_rule *rule;
 
-	if (silent < SILENT_NS) {
-		bool stands = peer_stands(m);
-
-		if (m->lost)
-			tell_lost(m, false, 0);
-		report_silence(m, stands, 0);
-		m->probe_ns = m->answered_ns = 0;
+	if (e.silent_ns < DR_SILENT_NS) {
+		heard(m);
+		e.stands = peer_stands(m);
+	} else if (m->now < m->ask_ns) {
 		return;
+	} else {
+		look(m, &e);
 	}
-	if (m->now < m->probe_ns)
-		return;
-	m->probe_ns = m->now + PROBE_NS;
-	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		enum dr_peer_answers one = dr_channel_peer_answers(
-			c->ch, 3 * PROBE_NS, m->prm.lost_after_ns - PROBE_NS);
-
-		best = DR_MAX(best, one);
-		up |= dr_channel_path_up(c->ch, 0) || dr_channel_path_up(c->ch, 1);
-		dr_channel_probe(c->ch, m->now);
-	}
-	if (m->hb->on_paths && best == DR_PEER_UNKNOWN && (!up || silent < UNKNOWN_NS)) {
-		/* Without a path nothing could be heard; a channel has its own limit of a time without one. */
-		if (up)
-			report_silence(m, true, silent);
-		return;
-	}
-	if (best == DR_PEER_ANSWERS) {
-		m->answered_ns = silent + PROBE_NS; /* it may go on to do so until the next look */
-		report_silence(m, true, silent);
-	} else if (silent - (best == DR_PEER_UNKNOWN ? m->answered_ns : 0) >=
-			   m->prm.lost_after_ns &&
-		   best != DR_PEER_PENDING) {
-		if (!m->lost)
-			tell_lost(m, true, silent);
-		fail_lost(m);
-	}
+	rule = dr_peer_rule(&e);
+	if (rule->verdict == DR_PEER_RUNS || rule->verdict == DR_PEER_STANDS)
+		report_silence(m, rule->verdict == DR_PEER_STANDS,
+			e.silent_ns < DR_SILENT_NS ? 0 : e.silent_ns);
+	else if (rule->verdict != DR_PEER_UNKNOWN)
+		end_channels(m, rule, e.silent_ns);
 }

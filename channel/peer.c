@@ -33,7 +33,6 @@
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
-static const int64_t GIVE_UP_NS = 60 * DR_NS_PER_S;
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 static const int64_t READS_NS = 50 * DR_NS_PER_MS; /* one that goes on has read what waited */
 
@@ -174,7 +173,6 @@ static int open_rail(
 		.port_min = m->port_min,
 		.port_max = m->port_max,
 		.dscp = m->dscp,
-		.give_up_ns = GIVE_UP_NS,
 		.poller = p->poller ? p->poller : m->poller,
 		.ready = p->poller ? rail_ready : rail_ready_alone,
 		.arg = &p->rail[r],

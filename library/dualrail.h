@@ -137,7 +137,7 @@ enum dualrail_event_kind {
 	DUALRAIL_NOTE, /* data, len: the note of a put of the peer, whose blocks are in place */
 	DUALRAIL_PUT_DONE, /* cookie; code: 0, or what dualrail_test returns. A peer's answer to the note may come before */
 	DUALRAIL_SWITCHED, /* a lane changed its NIC: text has the cause. gap_ns: receiving end, time without data; -1 at the
-		other end. code: 1 planned, e.g. a failback; 0 a failure */
+		other end, and if the lane was idle. code: 1 planned, e.g. a failback; 0 a failure */
 	DUALRAIL_UNPROTECTED, /* a lane has lost its second NIC */
 	DUALRAIL_HEALED,      /* it is back */
 };

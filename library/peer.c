@@ -63,7 +63,7 @@ static void switched(void *arg, struct dr_channel *ch, const struct dr_switch_re
 	v->e.code = rec->planned;
 	v->e.lane = dr_channel_id(ch);
 	if (!dr_channel_is_sender(ch))
-		v->e.gap_ns = DR_MAX(dr_switch_gap(rec), (int64_t)0);
+		v->e.gap_ns = dr_switch_gap(rec);
 	snprintf(v->text, sizeof(v->text), "%s", rec->cause);
 	dr_lib_event_put(p->d, v);
 }

@@ -41,14 +41,13 @@ static void inline_failed(void *arg, struct dr_channel *ch, int err, const char 
 	ha_comm_ended(s->comm[dr_channel_id(ch) % HA_COMMS_MAX], err, text);
 }
 
-/* 0: nothing was in flight. With data in flight the path's failure is detected soon after the last delivery. */
+/* -1: nothing was in flight. With data in flight the path's failure is detected soon after the
+ * last delivery. */
 static int64_t gap_ns(const struct ha_session *s, const struct dr_switch_record *rec)
 {
 	int64_t silent = rec->detect_ns - rec->last_delivery_ns;
 
-	return silent > 4 * dr_manager_detect_bound(&s->prm.manager)
-		       ? 0
-		       : DR_MAX(dr_switch_gap(rec), (int64_t)0);
+	return silent > 4 * dr_manager_detect_bound(&s->prm.manager) ? -1 : dr_switch_gap(rec);
 }
 
 /* Once for each switch: at the receiver, which knows the gap. */
@@ -64,9 +63,15 @@ static void switched(struct ha_session *s, const char *what, struct dr_channel *
 			s->prm.peer, rec->to);
 		return;
 	}
-	atomic_fetch_add(&s->gap_ns, gap);
-	dr_info("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what, dr_channel_id(ch),
-		s->prm.peer, rec->from, rec->to, (double)gap / 1e6, rec->cause);
+	atomic_fetch_add(&s->gap_ns, DR_MAX(gap, (int64_t)0));
+	if (gap < 0) /* from the detection on; what came later waited for its user */
+		dr_info("session", "%s %u from %s: path %u -> %u, idle, usable after %.3f ms: %s",
+			what, dr_channel_id(ch), s->prm.peer, rec->from, rec->to,
+			(double)(rec->answer_ns - rec->detect_ns) / 1e6, rec->cause);
+	else
+		dr_info("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what,
+			dr_channel_id(ch), s->prm.peer, rec->from, rec->to, (double)gap / 1e6,
+			rec->cause);
 }
 
 static void inline_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Line coverage of the core by unit tests and the simulator (make coverage).
 #
-#   scripts/coverage.sh [FOLDER...]           window channel bootstrap
+#   scripts/coverage.sh [FOLDER...]           window detect channel bootstrap
 #
 # Builds the tests with gcov's counters, runs them and prints, for each folder and file, the percentage of
 # lines that ran and the lines that did not run. The exit status is 1 when a folder is below GOAL or a test
@@ -20,7 +20,7 @@ schedules=${SCHEDULES:-400}
 # Without the folders whose tests kill the program or make its calls fail.
 build_tests() {
 	local dirs
-	dirs=$(find base window bootstrap transport topology gpu channel library orchestrator tests/conformance \
+	dirs=$(find base detect window bootstrap transport topology gpu channel library orchestrator tests/conformance \
 		tests/sim tests/exhaustive tests/fuzz -name '*.c' -printf '%h\n' | sort -u | grep -v /lib$ | tr '\n' ' ')
 	env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL make -s -j"${JOBS:-$(nproc)}" tests B="$build" CC="${CC:-cc} --coverage" \
 		CFLAGS='-O0 -g' DIRS="$dirs"
@@ -44,7 +44,7 @@ report() {
 
 main() {
 	local folders=("$@") folder percent failed=0
-	((${#folders[@]})) || folders=(window channel bootstrap)
+	((${#folders[@]})) || folders=(window detect channel bootstrap)
 	command -v gcovr >/dev/null || {
 		echo "gcovr is not installed: scripts/setup.sh cover"
 		exit 77

@@ -47,7 +47,7 @@ function strip(s,    out, two) {
 function rank(module) {
 	if (module == "base")
 		return 0
-	if (module ~ /^(window|bootstrap|gpu|topology|transport)$/)
+	if (module ~ /^(detect|window|bootstrap|gpu|topology|transport)$/)
 		return 1
 	if (module == "channel")
 		return 2

@@ -127,11 +127,9 @@ struct dr_rail_params {
 	const char *ifname;	       /* device to bind to; NULL or "": by address only */
 	struct sockaddr_storage local; /* address on that device; port ignored */
 	uint16_t port_min, port_max;   /* data ports; 0,0: ephemeral */
-	int sockbuf;	    /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
-	int dscp;	    /* 0..63 */
-	bool alone;	    /* only errors of the transport end a path: --detect transport */
-	int64_t give_up_ns; /* kind's own bound on data nobody acknowledges (tcp:
-					  TCP_USER_TIMEOUT); 0: the kernel's */
+	int sockbuf; /* bytes for SO_SNDBUF and SO_RCVBUF; 0: the kernel's choice */
+	int dscp;    /* 0..63 */
+	bool alone;  /* only errors of the transport end a path: --detect transport */
 	uint8_t token[DR_TOKEN_LEN]; /* admits data connections of this session */
 	struct dr_poller *poller;    /* may be NULL: then the owner calls progress by itself */
 	void (*ready)(void *arg, int64_t now_ns); /* called by the poller: call rail_progress */
@@ -205,6 +203,12 @@ static inline bool dr_path_loses(uint64_t retransmits, uint64_t segments)
 	return retransmits * 100 > segments;
 }
 
+/* Whether the peer's kernel answers on a rail, with or without its process: see rail_ask. */
+struct dr_rail_answer {
+	int64_t at_ns; /* it did last; 0: not since the first question */
+	bool refused;  /* it answers that nobody listens any more */
+};
+
 struct dr_transport_ops {
 	size_t size; /* of this struct */
 	const char *name;
@@ -225,6 +229,11 @@ struct dr_transport_ops {
 	/* A datagram of an earlier call has not left this host, and is not known to wait for anything but the
 	 * device's queue. To be called between datagrams, since it marks one that tells. NULL: unknown. */
 	bool (*rail_held)(struct dr_rail *r);
+	/* Asks the peer's kernel something that its process need not take, without a path: at
+	 * most one connection per second. To be called every 100 ms while it matters; out NULL:
+	 * no more. What is asked stays in the peer's backlog until its process accepts it. NULL:
+	 * this kind cannot. */
+	void (*rail_ask)(struct dr_rail *r, int64_t now_ns, struct dr_rail_answer *out);
 	/* Accept connections, receive datagrams. Returns the number of events. To be called when `ready` is,
 	 * and every 500 ms: nothing wakes the owner for a route that comes back (tcp), or for a device that
 	 * is removed without an event (verbs). */

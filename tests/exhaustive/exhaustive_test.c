@@ -193,7 +193,8 @@ static void scribble(struct ex_state *s, struct dr_rng *rng)
 			.rounds = (uint32_t)dr_rng_below(rng, 100),
 			.fenced_ns = (int64_t)dr_rng_below(rng, 100),
 			.first_frame_ns = (int64_t)dr_rng_below(rng, 100) };
-		f->rec_open = dr_rng_below(rng, 2);
+		if (!f->prm.sender) /* a sender's failback waits for it */
+			f->rec_open = dr_rng_below(rng, 2);
 		f->protected_told = dr_rng_below(rng, 2);
 		f->switches = f->failbacks = f->heals = (uint32_t)dr_rng_below(rng, 1000);
 		f->dup_dropped = f->stale_dropped = dr_rng_below(rng, 1000);

@@ -154,7 +154,7 @@ static void put_core(struct packer *k, const struct dr_fo *f)
 				: 0);
 		return;
 	}
-	put(k, f->cursor_part | (unsigned)f->high << 4);
+	put(k, f->cursor_part | f->rec_open << 3 | (unsigned)f->high << 4);
 	for (uint64_t m = f->head; m < f->tail; m++) {
 		posted |= (unsigned)f->posted[m % f->prm.window] << k->sc->base[m];
 		retired |= (unsigned)f->retired[m % f->prm.window] << k->sc->base[m];
@@ -320,7 +320,8 @@ static const uint8_t *get_core(
 		f->data_gen = *b++;
 		return b;
 	}
-	f->cursor_part = *b & 15;
+	f->cursor_part = *b & 7;
+	f->rec_open = *b >> 3 & 1;
 	f->high = *b++ >> 4;
 	posted = *b++;
 	retired = *b++;

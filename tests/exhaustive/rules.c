@@ -37,6 +37,7 @@ void ex_see(const struct dr_fo *f, struct ex_seen *was)
 	was->answered = f->answered;
 	was->stalled = f->stalled;
 	was->ever_up = f->ever_up;
+	was->rec_open = f->rec_open;
 	was->acked = f->acked;
 	was->high = f->high;
 	for (unsigned p = 0; p < DR_PATHS; p++) {
@@ -125,6 +126,10 @@ static void check_path(const struct look *l, unsigned p)
 
 	switch (l->was->path[p].state) {
 	case DR_FOP_CONNECTING:
+		if (l->was->stalled && changed(l, p))
+			ex_violation("end %u: a stopped peer admits nobody, and pays for it", l->e);
+		if (l->was->stalled)
+			break;
 		if (l->was->state == DR_FO_SWITCH && l->was->target == p && changed(l, p))
 			break; /* a switch to it may have been given up */
 		if (connector)
@@ -140,7 +145,9 @@ static void check_path(const struct look *l, unsigned p)
 		/* The other path may have ended in this tick. */
 		if (other_was_ready(l, p) != other_ready(l->f, p))
 			due = changed(l, p) ? l->w->due_ns[p] : INT64_MAX - GRID_NS;
-		if (connector)
+		if (l->was->stalled && connector && changed(l, p))
+			ex_violation("end %u dials a stopped peer", l->e);
+		else if (connector && !l->was->stalled)
 			rule(l, "a path is dialled", age, due, changed(l, p));
 		break;
 	case DR_FOP_ABSENT:
@@ -190,11 +197,12 @@ static void check_states(const struct look *l)
 	if (began && !f->prm.failback)
 		ex_violation("failback is off, but happens");
 	if (was->state == DR_FO_RUN && f->prm.sender && was->active != 0 && f->prm.failback &&
-		was->path[0].state == DR_FOP_READY && was->path[0].rail_ok &&
+		was->path[0].state == DR_FOP_READY && was->path[0].rail_ok && !was->rec_open &&
 		(began || f->state == DR_FO_RUN))
 		rule(l, "failback", l->w->hold_ns, hold, began);
 	else if (began)
-		ex_violation("failback to a primary that does not work");
+		ex_violation(
+			"failback to a primary that does not work, or before a switch is complete");
 	if (was->state == DR_FO_DRAIN && (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN) &&
 		was->epoch == f->epoch)
 		rule(l, "a drain is cancelled", l->w->state_ns, DRAIN_NS, f->state == DR_FO_RUN);
@@ -218,7 +226,7 @@ static void check_end(const struct look *l)
 	if (f->state != DR_FO_DEAD) {
 		if (w->rounds > ROUNDS_MAX)
 			ex_violation("%u epochs without progress", w->rounds);
-		if (l->tick && w->nopath_ns >= f->prm.lost_after_ns)
+		if (l->tick && !f->stalled && w->nopath_ns >= f->prm.lost_after_ns)
 			ex_violation("end %u lives on after %u ms without a path", l->e,
 				ms(w->nopath_ns));
 		if (l->tick && !f->stalled && f->state >= DR_FO_SWITCH &&
@@ -246,13 +254,14 @@ static void update_path(const struct look *l, unsigned p)
 	const struct dr_fo_path *pa = &l->f->path[p];
 	bool rail_up = at(l, EX_RAIL_UP) && l->t->p == p && l->f->prm.connector &&
 		       !l->was->path[p].rail_ok;
+	bool goes_on = l->was->stalled && !l->f->stalled;
 
 	if (l->was->path[p].state == DR_FOP_READY && pa->state != DR_FOP_READY &&
 		w->ready_ns[p] > DR_NS_PER_S)
 		w->tries[p] = 0;
-	if (rail_up)
+	if (rail_up || goes_on)
 		w->tries[p] = 0;
-	if (rail_up && pa->state == DR_FOP_DOWN)
+	if ((rail_up || goes_on) && pa->state == DR_FOP_DOWN)
 		w->due_ns[p] = 0;
 	if (!changed(l, p))
 		return;
@@ -278,6 +287,13 @@ static void update_switch(const struct look *l)
 
 	if (!f->prm.sender)
 		return;
+	/* The primary was lost during a failback. */
+	if ((was->state == DR_FO_DRAIN && f->state == DR_FO_RUN && !l->tick) ||
+		(was->state == DR_FO_SWITCH && was->planned && f->epoch != was->epoch)) {
+		if (was->target == 0)
+			w->flaps = (uint8_t)DR_MIN(w->flaps + 1, FLAPS_MAX);
+		w->calm_ns = 0;
+	}
 	if (ran && f->state == DR_FO_SWITCH && !f->planned) {
 		if (was->active == 0 && w->failback_ns >= 0 &&
 			w->failback_ns < f->prm.hold_down_ns / 2)
@@ -324,7 +340,7 @@ static void update(const struct look *l)
 	update_switch(l);
 	if (usable(f) || !f->ever_up)
 		w->nopath_ns = -1;
-	else if (w->nopath_ns < 0)
+	else if (w->nopath_ns < 0 || (was->stalled && !f->stalled))
 		w->nopath_ns = 0;
 	if (f->state != was->state || f->epoch != was->epoch || (was->stalled && !f->stalled))
 		w->state_ns = 0;
@@ -377,11 +393,11 @@ static void check_overdue(const struct ex_scope *sc, const struct ex_state *s, u
 	for (unsigned p = 0; p < DR_PATHS; p++) {
 		enum dr_fo_pstate st = f->path[p].state;
 
-		if (st == DR_FOP_CONNECTING && f->prm.connector)
+		if (st == DR_FOP_CONNECTING && f->prm.connector && !f->stalled)
 			overdue(e, "a dial goes on", w->path_ns[p], DIAL_NS);
 		if (st == DR_FOP_FENCING && !f->path[p].stuck)
 			overdue(e, "a fence goes on", w->path_ns[p], FENCE_NS);
-		if (st == DR_FOP_DOWN && f->prm.connector)
+		if (st == DR_FOP_DOWN && f->prm.connector && !f->stalled)
 			overdue(e, "a path is down", w->path_ns[p],
 				DR_MAX(w->due_ns[p], other_ready(f, p) ? REDIAL_NS : 0));
 	}
@@ -396,7 +412,7 @@ static void check_overdue(const struct ex_scope *sc, const struct ex_state *s, u
 	if (f->state == DR_FO_DRAIN)
 		overdue(e, "a drain goes on", w->state_ns, DRAIN_NS + GRID_NS);
 	if (f->state == DR_FO_RUN && f->prm.sender && f->active != 0 && f->prm.failback &&
-		f->path[0].state == DR_FOP_READY && f->path[0].rail_ok)
+		f->path[0].state == DR_FOP_READY && f->path[0].rail_ok && !f->rec_open)
 		overdue(e, "the primary works", w->hold_ns,
 			(f->prm.hold_down_ns << w->flaps) + GRID_NS);
 }
@@ -423,7 +439,7 @@ void ex_watch_time(const struct ex_scope *sc, struct ex_state *s, int64_t ns)
 			w->debt_ns += ns;
 			continue;
 		}
-		if (w->nopath_ns >= 0)
+		if (w->nopath_ns >= 0 && !f->stalled)
 			w->nopath_ns += ns;
 		if (!f->stalled || f->state < DR_FO_SWITCH)
 			w->state_ns += ns;

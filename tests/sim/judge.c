@@ -12,16 +12,25 @@
  *         otherwise there would have been a path. A path that joins them ends this time when something must have been heard on it (hear_ns).
  *  ends   and an end that nothing joins to its peer for longer does end.
  *
- * Only time in which the end itself runs counts, but for what its kernel or NIC waits for. Not covered: a path that breaks while the peer is stopped cannot be built again
- * before it goes on, and the channel ends although the peer's process lives. So the time in which the peer stands
- * counts as well; where a connection is left, the peer's kernel or NIC answers on it, and nothing may end. Where it broke at the
- * peer's end alone, which stands, they may answer or not: then this end may end, and `ends` does not judge it before the peer goes on.
+ * Only time in which the end itself runs counts, but for what its kernel or NIC waits for. While
+ * the peer stands, no path can be built. Streams ask its kernel on each rail, and nothing may end
+ * while a rail carries for as long as that takes (answers_ns). Not covered with the others: a path
+ * that breaks while the peer is stopped, so the time in which it stands counts there; where a
+ * connection is left, the peer's NIC answers on it, and nothing may end. `ends` judges nobody while
+ * the peer stands. An end of a stream may also end because the peer's process was killed.
  */
 static const int64_t COME_UP_NS = DR_NS_PER_S;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
 /* Silence counts from what the peer's process sent last; after PROBE_NS, and as often, its kernel or NIC is asked. */
 static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
+/* A question per second and rail; one may be lost with its answer. */
+static const int64_t ASK_NS = DR_NS_PER_S + 300 * DR_NS_PER_MS;
 static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
+
+static bool stream(const struct sim_run *r)
+{
+	return r->s->world.personality == DR_SIM_STREAM;
+}
 
 static bool carries(const struct sim_run *r, unsigned rail)
 {
@@ -46,11 +55,16 @@ static int64_t hear_ns(const struct sim_run *r)
 	return (sim_lossy(r->s) ? 5 : 2) * r->s->heartbeat_ns + DR_NS_PER_MS;
 }
 
+static int64_t answers_ns(const struct sim_run *r)
+{
+	return sim_lossy(r->s) ? 2 * ASK_NS : ASK_NS;
+}
+
 /* It is so, and has been for long enough. */
-static bool settled(const struct sim_run *r, bool is, int64_t *since_ns, int64_t now)
+static bool settled(bool is, int64_t for_ns, int64_t *since_ns, int64_t now)
 {
 	*since_ns = is ? *since_ns : now;
-	return is && now - *since_ns >= hear_ns(r);
+	return is && now - *since_ns >= for_ns;
 }
 
 /* The process runs: heartbeats, and with them silence, are those of all its managers. */
@@ -112,15 +126,16 @@ void sim_judge(struct sim_run *r, int64_t now)
 			struct sim_user *u = &r->ch[c].user[end];
 			bool stands = !r->dead[!end] && !sim_runs(sim_worker_of(r, c, !end));
 
-			u->joined = settled(r, is, &u->joined_at, now);
-			if (u->joined) {
+			u->joined = settled(is, hear_ns(r), &u->joined_at, now);
+			if (u->joined || settled(stands && rail && up[end] && stream(r),
+						 answers_ns(r), &u->answers_at, now)) {
 				u->alone_ns = u->could_ns = u->stood_ns = 0;
 				u->alone_at = now;
 			}
 			u->was_joined |= is;
-			u->left = !is && !(stands && ends_up(r, c, end) > 0);
+			u->left = !is && !stands;
 			u->left_ns = u->left ? u->left_ns : 0;
-			u->heard = settled(r, is && up[!end], &u->heard_at, now);
+			u->heard = settled(is && up[!end], hear_ns(r), &u->heard_at, now);
 			u->unheard_ns = u->heard ? 0 : u->unheard_ns;
 			u->runs = up[end];
 			/* An end that has ended builds no path. */
@@ -155,6 +170,8 @@ void sim_judge_death(struct sim_user *u, int err, const char *text)
 		least = 0;
 	if (stuck(u, err) || sim_give_up_excuses(u, err) || (u->dereg && err == -ECANCELED) ||
 		sim_peer_of(u)->err == err)
+		return;
+	if (err == -ECONNRESET && stream(r) && r->dead[!u->end])
 		return;
 	if (err != -ENETDOWN || u->alone_ns < least || u->could_ns > COME_UP_NS)
 		sim_fail(r,

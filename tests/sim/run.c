@@ -481,7 +481,7 @@ static void collect(struct sim_run *r)
 	sim_cover.dups += n->dups;
 	sim_cover.discarded += n->discarded;
 	sim_cover.stuck += n->stuck;
-	sim_cover.timeouts += n->timeouts;
+	sim_cover.answers += n->answers;
 }
 
 static void close_all(struct sim_run *r)

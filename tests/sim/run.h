@@ -183,7 +183,8 @@ struct sim_user { /* one end of a channel */
 	/* judge.c: a path joins it to its peer, or did; the peer's process runs as well; its own does; a path could come
 	 * up; nothing of its peer is left. And the time in which it was so, and has stood; world's clock: since when */
 	bool joined, was_joined, heard, runs, could, left;
-	int64_t alone_ns, unheard_ns, could_ns, stood_ns, left_ns, alone_at, joined_at, heard_at;
+	int64_t alone_ns, unheard_ns, could_ns, stood_ns, left_ns, alone_at, joined_at, heard_at,
+		answers_at;
 };
 
 /* Control frames that an end received, the last SIM_TAP of them. */
@@ -448,8 +449,8 @@ struct sim_cover {
 	/* of streams; of remote write */
 	uint64_t strangers[2], rejected[2], outdated[2], cut_hellos[2];
 	uint64_t kept_hellos, welcomed_again; /* remote write */
-	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck, timeouts;
-	uint64_t compared;
+	uint64_t zombies, snapshots, refused, read_again, lost, dups, discarded, stuck;
+	uint64_t compared, idle_switches, answers;
 	uint64_t faults[F_KINDS], steps[SIM_STEPS], personality[3];
 };
 extern struct sim_cover sim_cover;

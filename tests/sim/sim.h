@@ -139,6 +139,7 @@ void dr_sim_world_take(struct dr_sim_world *w, const void *base, size_t len);
  * called at any virtual time outside progress(); what has been delivered stays delivered.
  */
 struct dr_sim_counts {
+	uint64_t answers;   /* of a kernel, on a rail without a path */
 	uint64_t zombies;   /* writes that landed after their sender had asked for its fence */
 	uint64_t snapshots; /* segments still in the NIC when their sender's fence was done */
 	uint64_t refused;   /* writes with a key that was no longer good */
@@ -146,7 +147,6 @@ struct dr_sim_counts {
 	uint64_t dups;	    /* DELIVERED reported twice */
 	uint64_t discarded; /* stream: bytes for which nothing was posted any more */
 	uint64_t stuck;	    /* fences that failed */
-	uint64_t timeouts;  /* stream: connections that a kernel gave up */
 	/* handshakes of streams and of remote write */
 	uint64_t strangers, rejected, outdated;
 	uint64_t cut_hellos; /* broke in the middle */

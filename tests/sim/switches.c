@@ -7,12 +7,15 @@
  * The switches and failbacks that the ends record: compared with what the paths delivered, with each other, and with
  * the faults. Faults hit a path: those of its rail, and those of its connection.
  *
- *  record    The receiver records one switch for each delivery that is of another epoch than the one before it, from
- *            and to the paths that carried these two; or later, if the next switch had begun by then. Epochs grow, and each record begins where the last one ended.
- *            Between two times at which the channel is at rest in the same epoch at both ends, k epochs apart, each
- *            end records 1 to k switches, and both end alike. With k = 1 they record the same one: a fault in the middle
- *            of a switch leads to another epoch, and one end may have finished the first one, or not. Not covered: until
- *            data flows for the first time, one end may take for a switch what the other one does not.
+ *  record    The receiver records one switch for each delivery that is of another epoch than the
+ *            one before it, from and to the paths that carried these two; or later, if the next
+ *            switch had begun by then; or, if nothing waited to be delivered, when it answers.
+ *            Epochs grow, and each record begins where the last one ended. Between two times at
+ *            which the channel is at rest in the same epoch at both ends, k epochs apart, each end
+ *            records 1 to k switches, and both end alike. With k = 1 they record the same one: a
+ *            fault in the middle of a switch leads to another epoch, and one end may have finished
+ *            the first one, or not. Not covered: until data flows for the first time, one end may
+ *            take for a switch what the other one does not.
  *  cause     A single switch that is no failback leaves a path that a fault hit since the last rest, or CAUSE_NS before it.
  *            Completions and credits are hit when they come, which may be at any time. Losses of the world are a
  *            cause at any time.
@@ -62,7 +65,16 @@ void sim_switch_recorded(const struct sim_user *u, const struct dr_switch_record
 			"record: channel %u %s: epoch %u from path %u, behind epoch %u to path %u",
 			u->channel, u->sender ? "sender" : "receiver", rec->epoch, rec->from,
 			n->epoch, n->to);
-	if (!u->sender &&
+	if (!u->sender && rec->idle) { /* complete before anything is delivered */
+		if (rec->epoch <= c->epoch || dr_switch_gap(rec) >= 0)
+			sim_fail(u->r, "record: channel %u: an idle switch to epoch %u, behind %u",
+				u->channel, rec->epoch, c->epoch);
+		c->epoch = rec->epoch;
+		c->to = rec->to;
+		c->owed = false;
+		sim_cover.idle_switches++;
+	}
+	if (!u->sender && !rec->idle &&
 		(rec->epoch != c->epoch || rec->to != c->to ||
 			(c->owed ? rec->from != c->from && c->from != DR_PATHS : n->n > 0)))
 		sim_fail(u->r,

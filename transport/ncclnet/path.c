@@ -239,11 +239,11 @@ static void push(struct nn_path *p)
 
 static void check_deadline(struct nn_path *p)
 {
-	int64_t give_up = nn_path_rail(p)->par.give_up_ns, oldest = dr_nn_queue_since(&p->out);
+	int64_t oldest = dr_nn_queue_since(&p->out);
 
 	if (p->base.par.sender)
 		oldest = DR_MIN(oldest, dr_nn_queue_since(&p->data));
-	if (oldest == DR_NEVER || p->base.now_ns - oldest < (give_up > 0 ? give_up : REQUEST_NS))
+	if (oldest == DR_NEVER || p->base.now_ns - oldest < REQUEST_NS)
 		return;
 	dr_nn_fail(p, DR_SCOPE_PATH, -ETIMEDOUT, "the plugin has not completed a send for %.1f s",
 		(double)(p->base.now_ns - oldest) / DR_NS_PER_S);
@@ -431,6 +431,7 @@ const struct dr_transport_ops dr_nccl_ops = {
 	dr_nn_rail_handle,
 	dr_nn_rail_peer,
 	dr_nn_rail_dgram,
+	NULL,
 	NULL,
 	NULL,
 	dr_nn_rail_progress,

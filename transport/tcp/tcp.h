@@ -17,6 +17,7 @@
  *   tcp_sock.c   sockets: options, binding, addresses
  *   tcp_rail.c   rail: listener, peer, datagrams, memory
  *   tcp_admit.c  rail: connections on their way in
+ *   tcp_ask.c    rail: whether the peer's kernel answers
  *   tcp_path.c   path: life, failure, fence, statistics, the ops table
  *   tcp_tx.c     path: what goes out        tcp_rx.c   path: what comes in
  *   tcp_hs.c     the handshake (sans-IO)       tcp_wire.c   the bytes (sans-IO)
@@ -84,6 +85,13 @@ struct tcp_rail {
 	unsigned warned, suppressed;
 	struct dr_sink *sink; /* during progress */
 	int n_events;
+	/* The connection of rail_ask; fd -1: none. */
+	struct tcp_ask {
+		int fd;
+		bool connected;
+		int64_t next_ns; /* the next byte on it, or connection */
+		struct dr_rail_answer answer;
+	} ask;
 };
 
 static inline struct tcp_rail *tcp_rail(struct dr_rail *r)
@@ -97,6 +105,7 @@ int dr_tcp_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct d
 void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
 void dr_tcp_rail_padded(struct dr_rail *r, const void *data, size_t len, uint32_t size);
 bool dr_tcp_rail_held(struct dr_rail *r);
+void dr_tcp_rail_ask(struct dr_rail *r, int64_t now_ns, struct dr_rail_answer *out);
 int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 void dr_tcp_rail_close(struct dr_rail *r);
 void dr_tcp_rail_fini(struct dr_rail *r);

@@ -375,6 +375,9 @@ struct tcp_verdict dr_tcp_admission_bytes(
 		return decide(a, slot, TCP_DROP, NULL);
 	if (len == 0)
 		return decide(a, slot, TCP_REJECT, "it closed before it said who it is");
+	/* It has asked this kernel while this process stood (tcp_ask.c). */
+	if (s->of_peer && s->have == 0 && data[0] == TCP_ASK)
+		return decide(a, slot, TCP_DROP, NULL);
 	memcpy(s->buf + s->have, data, len);
 	s->have += (unsigned)len;
 	if (dr_tcp_hello_begins(s->buf, s->have, &why))

@@ -178,6 +178,7 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 	r->scope_id = find_scope(r);
 	r->listener = (struct dr_pollable){ .fd = -1, .ready = listener_ready };
 	r->udp = (struct dr_pollable){ .fd = -1, .ready = udp_ready };
+	r->ask.fd = -1;
 	dr_tcp_admit_init(r);
 	err = init_admission(r, e);
 	if (!err)
@@ -447,6 +448,7 @@ void dr_tcp_rail_close(struct dr_rail *br)
 	struct tcp_rail *r = tcp_rail(br);
 
 	r->closed = true;
+	dr_tcp_rail_ask(br, 0, NULL);
 	dr_tcp_admit_close(r);
 	close_pollable(r, &r->listener);
 	close_pollable(r, &r->udp);

@@ -80,17 +80,14 @@ static int set_congestion_control(const struct tcp_rail *r, int fd, int type, st
 			: "`sysctl net.ipv4.tcp_available_congestion_control` lists those of this kernel");
 }
 
+/* No TCP_USER_TIMEOUT: it ends a connection whose window is shut although the peer's kernel
+ * answers each probe, as that of a stopped process does. */
 void dr_tcp_sock_tune(const struct tcp_rail *r, int fd)
 {
 	try_option(fd, IPPROTO_TCP, TCP_NODELAY, 1, "TCP_NODELAY");
 	try_option(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, NOTSENT_BYTES, "TCP_NOTSENT_LOWAT");
 	try_option(fd, IPPROTO_TCP, TCP_RTO_MAX_MS, RTO_MAX_MS, "TCP_RTO_MAX_MS");
 	set_common(r, fd);
-	if (r->par.give_up_ns > 0)
-		try_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
-			(int)DR_MIN((r->par.give_up_ns + DR_NS_PER_MS - 1) / DR_NS_PER_MS,
-				(int64_t)INT32_MAX),
-			"TCP_USER_TIMEOUT");
 }
 
 /* Padded datagrams find out what size passes. */

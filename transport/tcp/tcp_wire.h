@@ -14,6 +14,8 @@
  *   acceptor -> connector   HELLO_OK  magic, version, 0, gen, MAC
  *   then both ways          frames    see path_frame.h
  *
+ * or bytes TCP_ASK from either end's host, see tcp_ask.c.
+ *
  * tcp_hs.c states what the MACs cover.
  *
  * Parsers accept any bytes: 0, or -EPROTO and the reason in *why.
@@ -26,6 +28,7 @@ enum {
 	TCP_HELLO_LEN = TCP_HELLO_PLAIN + DR_MAC_LEN,
 	TCP_HELLO_OK_PLAIN = 12,
 	TCP_HELLO_OK_LEN = TCP_HELLO_OK_PLAIN + DR_MAC_LEN,
+	TCP_ASK = 0, /* in place of HELLO: nothing follows, the acceptor drops the connection */
 };
 
 void dr_tcp_challenge_encode(const uint8_t nonce[TCP_NONCE_LEN], uint8_t out[TCP_CHALLENGE_LEN]);

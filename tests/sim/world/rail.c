@@ -30,7 +30,6 @@ static int sim_listen(const struct dr_rail_params *p, struct dr_rail **out, stru
 	r->w = w;
 	r->node = k->node;
 	r->port = k->port;
-	r->give_up_ns = p->give_up_ns;
 	memcpy(r->token, p->token, DR_TOKEN_LEN);
 	r->ready = p->ready;
 	r->arg = p->arg;
@@ -172,6 +171,54 @@ static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 static bool sim_rail_held(struct dr_rail *dr)
 {
 	return sim_rail_of(dr)->held_until > sim_rail_of(dr)->w->now;
+}
+
+/* The kernel's answer is back at the end that asked; a: it refuses. */
+static void answer_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	struct sim_rail *r = w->rail[ev->from][ev->lane >> 8][ev->lane & 0xff];
+
+	if (!r || !r->asks || sim_link_dead(w, ev->lane & 0xff, !ev->from))
+		return;
+	r->answer.at_ns = sim_now(w, ev->from);
+	r->answer.refused = ev->a != 0;
+	w->counts.answers++;
+}
+
+static void ask_fire(struct dr_sim_world *w, const struct sim_event *ev)
+{
+	unsigned rail = ev->lane & 0xff, port = ev->lane >> 8, to = !ev->from;
+	const struct sim_rail *r = w->rail[to][port][rail];
+	struct sim_event back = *ev;
+
+	if (sim_link_dead(w, rail, ev->from) ||
+		dr_rng_chance(&w->rng, w->link[rail][to].o.loss_ppm, 1000000))
+		return;
+	back.fn = answer_fire;
+	back.a = w->dead[to] || !r || r->closed;
+	sim_at(w, w->now + sim_link_delay(w, rail, to), back);
+}
+
+/* As the tcp kind: a connection per second, and then bytes on it, which a kernel repeats. */
+static void sim_rail_ask(struct dr_rail *dr, int64_t now_ns, struct dr_rail_answer *out)
+{
+	struct sim_rail *r = sim_rail_of(dr);
+	struct dr_sim_world *w = r->w;
+
+	r->asks = out != NULL;
+	if (!out) {
+		r->answer = (struct dr_rail_answer){ 0 };
+		return;
+	}
+	*out = r->answer;
+	if (now_ns < r->ask_ns || !r->has_peer || r->closed)
+		return;
+	r->ask_ns = now_ns + (r->answer.at_ns != 0 ? DR_NS_PER_S / 4 : DR_NS_PER_S);
+	if (dr_rng_chance(&w->rng, w->link[dr->index][r->node].o.loss_ppm, 1000000))
+		return;
+	sim_at(w, w->now + sim_link_delay(w, dr->index, r->node),
+		(struct sim_event){
+			.fn = ask_fire, .from = r->node, .lane = r->port << 8 | dr->index });
 }
 
 static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink *sink)
@@ -322,10 +369,10 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS, PADDED, HELD)                                                          \
+#define SIM_OPS(NAME, CAPS, PADDED, HELD, ASK)                                                     \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
-			sim_rail_peer, sim_rail_dgram, PADDED, HELD, sim_rail_progress,            \
+			sim_rail_peer, sim_rail_dgram, PADDED, HELD, ASK, sim_rail_progress,       \
 			sim_rail_close, sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create,       \
 			sim_handle, sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl,      \
 			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL,           \
@@ -334,9 +381,9 @@ const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
 			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded, sim_rail_held),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
+			sim_rail_padded, sim_rail_held, sim_rail_ask),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL, NULL),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL, NULL),
 	};
 
 	return &of[p];

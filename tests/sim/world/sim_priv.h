@@ -253,7 +253,6 @@ struct sim_rail {
 	struct dr_sim_world *w;
 	unsigned node, port;
 	bool closed, has_peer;
-	int64_t give_up_ns; /* stream: TCP_USER_TIMEOUT; 0: none */
 	uint8_t token[DR_TOKEN_LEN];
 	struct tcp_admission *admission;	   /* stream */
 	struct vb_admission *greetings;		   /* remote write */
@@ -264,6 +263,9 @@ struct sim_rail {
 	int64_t held_until; /* and leaves this host */
 	struct sim_path *paths;
 	struct dr_mr *mrs;
+	bool asks; /* rail_ask was called, and not ended */
+	int64_t ask_ns;
+	struct dr_rail_answer answer;
 	void (*ready)(void *arg, int64_t now_ns); /* as of a poller */
 	void *arg;
 	bool stirred; /* it or a path may be busy; false: none is */

@@ -10,14 +10,18 @@
  *    lost one holds up all behind it, as a retransmission does.
  *  - A segment that meets a dead link, or (not a stream) an end that does not answer, is tried again
  *    after the retransmission timeout; a MUTE end retries nothing: what is lost then is lost.
- *  - A kernel gives a stream up when the rail's give_up_ns have passed since it first repeated what has no answer:
- *    data, or probes of a window that the peer's kernel keeps shut. It answers them though its process stands.
- *    The tcp kind sets no keepalive, so that a stream on which nothing is sent never breaks by itself.
+ *  - A kernel gives a stream up when GIVE_UP_NS have passed since it first repeated what has no
+ *    answer: data, or probes of a window that the peer's kernel keeps shut. It answers them though
+ *    its process stands. The tcp kind sets no keepalive, so that a stream on which nothing is sent
+ *    never breaks by itself.
  *  - An acknowledgement that is lost is asked for again by the same timer. Remote write and plugin give
  *    up after retry_count of either: the sender sees an error although the data may have arrived.
  *  - Remote writes read the sender's memory on arrival, as late as it can be, unless the sender was
  *    fenced: then what had left its NIC was copied (snapshot) when the fence was done.
  */
+
+static const int64_t GIVE_UP_NS =
+	60 * DR_NS_PER_S; /* tcp_retries2 is 15: 14 s (TCP_RTO_MAX_MS) to 924 s */
 
 static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev);
 static void ack_fire(struct dr_sim_world *w, const struct sim_event *ev);
@@ -180,18 +184,12 @@ static void read_again(struct sim_conn *c, unsigned from, const struct sim_lane 
 /* Stream: something has to be repeated. True when the kernel gives the connection up; *again is when it would. */
 static bool timed_out(struct sim_conn *c, unsigned from, struct sim_lane *l, int64_t *again)
 {
-	int64_t give_up = sim_conn_rail(c, from) ? sim_conn_rail(c, from)->give_up_ns : 0;
-
 	if (l->silent_ns == 0)
 		l->silent_ns = c->w->now;
 	*again = c->w->now + l->rto;
 	l->rto = DR_MIN(2 * l->rto, c->w->o.rto_max_ns);
-	if (give_up == 0)
+	if (c->w->now < l->silent_ns + GIVE_UP_NS)
 		return false;
-	*again = DR_MIN(*again, l->silent_ns + give_up);
-	if (c->w->now < l->silent_ns + give_up)
-		return false;
-	c->w->counts.timeouts++;
 	sim_path_broke(c->end[from], DR_SCOPE_PATH, -ETIMEDOUT);
 	if (!c->mute[from]) /* a stranger's, or one that no path has yet */
 		sim_lanes_mute(c, from, true);
