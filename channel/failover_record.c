@@ -4,8 +4,9 @@
 #include <stdio.h>
 
 /*
- * The record of a switch, from its cause to the first delivery or acknowledgement after it. A further fault meanwhile
- * belongs to it. A failback has a record of its own: the sender does not begin it before the last record is closed.
+ * The record of a switch, from its cause to the first delivery or acknowledgement after it. A
+ * further fault meanwhile belongs to it. A failback has a record of its own: the sender does not
+ * begin it before the last record is closed.
  */
 
 void dr_fo_record_open(

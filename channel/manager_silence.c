@@ -56,14 +56,20 @@ static void end_channels(struct dr_manager *m, const struct dr_peer_rule *rule, 
 			dr_channel_fail(c->ch, rule->err, rule->says, m->now);
 }
 
+/* The endpoint of the heartbeats is asked: its kind need not be that of the manager's own rails. */
+static bool can_ask(const struct dr_manager *m, unsigned r)
+{
+	return m->peer->rail[r].rail->ops->rail_ask != NULL;
+}
+
 /* Ends the questions. */
 static void heard(struct dr_manager *m)
 {
 	if (m->lost)
 		tell_lost(m, false, 0);
 	for (unsigned r = 0; m->ask_ns != 0 && r < m->prm.n_rails; r++)
-		if (m->prm.transport->rail_ask)
-			m->prm.transport->rail_ask(m->peer->rail[r].rail, m->now, NULL);
+		if (can_ask(m, r))
+			m->peer->rail[r].rail->ops->rail_ask(m->peer->rail[r].rail, m->now, NULL);
 	m->ask_ns = 0;
 }
 
@@ -73,10 +79,11 @@ static int64_t ask_rails(struct dr_manager *m, struct dr_peer_evidence *e)
 	unsigned answer = 0, refuse = 0;
 	int64_t at = 0;
 
-	for (unsigned r = 0; m->prm.transport->rail_ask && r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; r < m->prm.n_rails && can_ask(m, r); r++) {
+		struct dr_rail *rail = m->peer->rail[r].rail;
 		struct dr_rail_answer a;
 
-		m->prm.transport->rail_ask(m->peer->rail[r].rail, m->now, &a);
+		rail->ops->rail_ask(rail, m->now, &a);
 		refuse += a.refused;
 		answer += !a.refused && a.at_ns != 0;
 		at = DR_MAX(at, a.at_ns);
@@ -87,7 +94,7 @@ static int64_t ask_rails(struct dr_manager *m, struct dr_peer_evidence *e)
 
 static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
 {
-	bool probe = m->now >= m->probe_ns, asks = m->prm.transport->rail_ask, known = asks;
+	bool probe = m->now >= m->probe_ns, asks = can_ask(m, 0), known = asks;
 	int64_t at = 0;
 
 	if (probe)
