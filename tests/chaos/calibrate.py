@@ -29,7 +29,7 @@ from lab import Lab, Run, Skip, enter, now, require
 
 CHUNK = 65536
 SMALL = ["-g", "0", "-N", "2", "--window", "4", "--chunk", "64K", "-s", "256K"]
-HELLO, HELLO_LEN, FRAME_LEN, DATA = 0x44525448, 32, 20, 1
+HELLO, HELLO_LEN, FRAME_LEN, DATA = 0x44525448, 48, 20, 1
 PACKET_HEADERS = 14 + 20 + 32  # Ethernet, IPv4, TCP with timestamps
 FIN, SYN = 1, 2
 SO_TIMESTAMPNS, SO_RCVBUFFORCE, OUTGOING = 35, 33, 4
@@ -78,7 +78,7 @@ class Stream:
     def header(self, found):
         raw, self.buf = bytes(self.buf), bytearray()
         if self.channel is None:
-            magic, _, _, _, _, channel, _ = struct.unpack("!IHBB16sII", raw)
+            magic, _, _, _, channel, _, _, _ = struct.unpack("!IHBBII16s16s", raw)
             self.channel = channel if magic == HELLO else -1
             return
         kind, _, _, _, length, epoch, seq = struct.unpack("!BBBBIIQ", raw)
