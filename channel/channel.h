@@ -253,10 +253,9 @@ struct dr_channel_stall {
 /* To be called in each ordinary tick: so it looks for for_ns, as far as is known without asking the transport. */
 bool dr_channel_quiet_path(
 	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now_ns);
-/* Then: asks the transport. congested: connections on this rail lose segments because of its load, so that one of
- * them may be without progress for longer. True: it is so, and the peer's process is not known to be stalled. */
-bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congested,
-	struct dr_channel_stall *stall, int64_t now_ns);
+/* Then: asks the transport. True: it is so, and the peer's process is not known to be stalled. */
+bool dr_channel_stalled_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *stall, int64_t now_ns);
 /* What the peer's kernel (or NIC), not its process, answers on the paths that are up. */
 struct dr_channel_answers {
 	int64_t at_ns; /* the newest answer; 0: unknown */

@@ -14,14 +14,11 @@
 enum {
 	UNANSWERED_MAX = 2, /* transmissions in a row without an answer: a silent path */
 	PATIENCE_RTTS = 8,  /* round trips without progress of a path that works */
-	/* Repetitions without an answer of a rail that works otherwise: with 40 % loss each way, 1 in 100. */
+	/* Repetitions without an answer of a rail that works otherwise. */
 	REPEATED_MAX = 10,
-	/* The same where the rail is congested: with 75 % loss of what one of many connections sends, 1 in 10^5. */
-	REPEATED_CONGESTED = 40,
 };
 /* The longest time for these repetitions, where the kernel doubles their interval without a limit. */
 static const int64_t REPEATING_NS = 15 * DR_NS_PER_S;
-static const int64_t REPEATING_CONGESTED_NS = 50 * DR_NS_PER_S;
 
 static void path_ready(void *arg, int64_t now)
 {
@@ -517,15 +514,14 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 
 /* The kernel goes on to repeat what it has sent; each repetition without an answer is evidence. On a connection with
  * losses the peer's kernel may be repeating its answer, which cannot be seen from here. */
-static int64_t patience(const struct dr_path_stats *s, bool congested)
+static int64_t patience(const struct dr_path_stats *s)
 {
 	int64_t ns = PATIENCE_RTTS * s->rtt_ns;
 	bool lossy = dr_path_loses(s->recent_retransmits, s->recent_segments);
 
-	if (!s->repeats || (s->silent_segments == 0 && !lossy) ||
-		s->unanswered >= (congested ? REPEATED_CONGESTED : REPEATED_MAX))
+	if (!s->repeats || (s->silent_segments == 0 && !lossy) || s->unanswered >= REPEATED_MAX)
 		return ns;
-	return DR_MAX(ns, congested ? REPEATING_CONGESTED_NS : REPEATING_NS);
+	return DR_MAX(ns, REPEATING_NS);
 }
 
 /* Credits and acknowledgements that do not arrive stop the sender, to which nothing is owed then. */
@@ -552,8 +548,8 @@ bool dr_channel_quiet_path(
 	return waits && now - out->since_ns >= for_ns;
 }
 
-bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congested,
-	struct dr_channel_stall *stall, int64_t now)
+bool dr_channel_stalled_path(
+	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *stall, int64_t now)
 {
 	struct dr_channel_path *cp = &ch->path[stall->path];
 	struct dr_path_stats *st = &stall->st;
@@ -562,8 +558,8 @@ bool dr_channel_stalled_path(struct dr_channel *ch, int64_t for_ns, bool congest
 	cp->path->ops->stats(cp->path, st);
 	if (ch->prm.sender) {
 		dr_fo_transport(&ch->fo, dr_fo_conn(stall->path, cp->gen), st->acked_bytes,
-			st->peer_ack_age_ns < 0 ? now : now - st->peer_ack_age_ns,
-			patience(st, congested), now);
+			st->peer_ack_age_ns < 0 ? now : now - st->peer_ack_age_ns, patience(st),
+			now);
 		stall->since_ns = ch->fo.moved_ns;
 	} else if (st->unacked_bytes == 0) {
 		ch->heard_tx_ns = cp->path->tx_last_ns;

@@ -11,7 +11,7 @@ static void flow_for(struct pair *p, int64_t ns, bool bytes)
 			if (!bytes)
 				dr_hb_suspect(&p->h[e], 0, p->now);
 			else
-				dr_hb_life(&p->h[e], 0);
+				hear_bytes(p, e, 0);
 		}
 		step(p, T / 100);
 	}
@@ -23,10 +23,10 @@ static void make_mute(struct pair *p)
 	flow_for(p, 100 * T, true);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	flow_for(p, 5 * T / 10, false);
-	assert_true(p->h[0].rail[0].proved >= 2 && p->h[1].rail[0].proved >= 2);
-	assert_false(p->h[0].rail[0].mute || p->h[0].rail[0].down);
+	assert_true(dr_detect_missed(&p->h[0].d, 0) >= 2 && dr_detect_missed(&p->h[1].d, 0) >= 2);
+	assert_false(p->h[0].d.rail[0].mute || p->h[0].d.rail[0].down);
 	flow_for(p, 2 * T, true);
-	assert_true(p->h[0].rail[0].mute && p->h[1].rail[0].mute);
+	assert_true(p->h[0].d.rail[0].mute && p->h[1].d.rail[0].mute);
 }
 
 /* A process without a processor sends no bytes, and another thread of it the heartbeats of the other rail. */
@@ -38,13 +38,13 @@ static void a_mute_rail_has_time(void **state)
 	make_mute(p);
 	for (size_t i = 0; i < DR_ARRAY_LEN(silent_ms); i++) {
 		flow_for(p, silent_ms[i] * DR_NS_PER_MS, false);
-		assert_false(p->h[0].rail[0].down || p->h[1].rail[0].down);
+		assert_false(p->h[0].d.rail[0].down || p->h[1].d.rail[0].down);
 		flow_for(p, 10 * DR_NS_PER_S, true); /* it is forgotten */
-		assert_true(p->h[0].rail[0].mute && p->h[1].rail[0].mute);
+		assert_true(p->h[0].d.rail[0].mute && p->h[1].d.rail[0].mute);
 	}
-	flow_for(p, DR_HB_MUTE_NS + 3 * T, false);
-	assert_true(p->h[0].rail[0].down && p->h[1].rail[0].down);
-	assert_false(p->h[0].rail[1].down || p->h[1].rail[1].down);
+	flow_for(p, DR_MUTE_NS + 3 * T, false);
+	assert_true(p->h[0].d.rail[0].down && p->h[1].d.rail[0].down);
+	assert_false(p->h[0].d.rail[1].down || p->h[1].d.rail[1].down);
 }
 
 /* Else a rail that was silent for a moment would be judged slowly later. */
@@ -55,11 +55,11 @@ static void a_datagram_ends_it(void **state)
 	make_mute(p);
 	p->cut[0] = p->cut[1] = 0;
 	flow_for(p, 2 * T, true);
-	assert_false(p->h[0].rail[0].mute || p->h[1].rail[0].mute);
+	assert_false(p->h[0].d.rail[0].mute || p->h[1].d.rail[0].mute);
 	flow_for(p, 10 * DR_NS_PER_S, true);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	flow_for(p, 3 * T, false);
-	assert_true(p->h[0].rail[0].down && p->h[1].rail[0].down);
+	assert_true(p->h[0].d.rail[0].down && p->h[1].d.rail[0].down);
 }
 
 /* An end that carries bytes need not send datagrams, and is asked to. */
@@ -72,18 +72,18 @@ static void datagrams_are_asked_for(void **state)
 
 	make_mute(p);
 	for (unsigned r = 0; r < 2; r++)
-		dr_hb_life(&p->h[0], r);
+		hear_bytes(p, 0, r);
 	dr_hb_tick(&p->h[0], 1u << 0, p->h[0].next_ns, &out);
 	assert_int_equal(out.send, 3);
-	p->h[1].rail[0].mute = false; /* it hears this end's datagrams */
+	p->h[1].d.rail[0].mute = false; /* it hears this end's datagrams */
 	for (unsigned told = 0; told < 2; told++) {
 		if (told) {
 			n = dr_hb_make(&p->h[0], 1, 0, buf);
-			assert_int_equal(p->h[0].rail[0].miss + p->h[0].rail[1].miss, 0);
+			assert_true(dr_detect_missed(&p->h[0].d, 0) <= 1);
 			assert_int_equal(dr_hb_receive(&p->h[1], 1, buf, n, n, p->now), 0);
 		}
 		for (unsigned r = 0; r < 2; r++)
-			dr_hb_life(&p->h[1], r);
+			hear_bytes(p, 1, r);
 		p->h[1].asked &= told;
 		dr_hb_tick(&p->h[1], 1u << 0, p->h[1].next_ns, &out);
 		assert_int_equal(out.send, told ? 3 : 1u << 1);
@@ -95,12 +95,12 @@ static void heartbeats_on_paths_do_not_count(void **state)
 {
 	struct pair *p = *state;
 
-	p->h[0].on_paths = p->h[1].on_paths = true;
+	p->h[0].d.on_paths = p->h[1].d.on_paths = true;
 	flow_for(p, 100 * T, true);
 	p->cut[0] = p->cut[1] = 1u << 0;
 	flow_for(p, 5 * T / 10, false);
 	flow_for(p, 2 * T, true);
-	assert_false(p->h[0].rail[0].mute || p->h[1].rail[0].mute);
+	assert_false(p->h[0].d.rail[0].mute || p->h[1].d.rail[0].mute);
 }
 
 int main(void)

@@ -24,6 +24,7 @@ struct pair {
 	uint32_t hole[2];      /* rails that lose what end e pads */
 	unsigned loss_percent; /* of rail 0 */
 	bool stopped[2];
+	bool unsent[2];	  /* end e sends nothing on rail 0 */
 	uint32_t busy[2]; /* rails on which end e sends bytes */
 	struct dr_rng rng;
 	unsigned sent;
@@ -66,13 +67,20 @@ static inline void step(struct pair *p, int64_t ns)
 			continue;
 		dr_hb_tick(&p->h[e], p->busy[e], p->now, &p->out[e]);
 		for (unsigned r = 0; r < 2; r++) {
+			if (r == 0 && p->unsent[e])
+				continue;
 			if (p->out[e].padded & p->out[e].send & (1u << r))
 				deliver(p, e, r, p->h[e].rail[r].padded_size);
-			for (unsigned n = 0; n < 1 + (p->out[e].twice >> r & 1); n++)
-				if (p->out[e].send & (1u << r))
-					deliver(p, e, r, 0);
+			if (p->out[e].send & (1u << r))
+				deliver(p, e, r, 0);
 		}
 	}
+}
+
+/* Bytes arrive on rail r at end e. */
+static inline void hear_bytes(struct pair *p, unsigned e, unsigned r)
+{
+	dr_detect_life(&p->h[e].d, r, false, p->now);
 }
 
 static inline void half_round(struct pair *p)
@@ -83,10 +91,10 @@ static inline void half_round(struct pair *p)
 	memcpy(first, p->out, sizeof(first));
 	step(p, T / 4);
 	for (unsigned e = 0; e < 2; e++) {
-		p->out[e].fell |= first[e].fell;
-		p->out[e].rose |= first[e].rose;
+		p->out[e].v.fell |= first[e].v.fell;
+		p->out[e].v.rose |= first[e].v.rose;
 		for (unsigned r = 0; r < 2; r++)
-			p->out[e].ended[r] = DR_MAX(p->out[e].ended[r], first[e].ended[r]);
+			p->out[e].v.ended[r] = DR_MAX(p->out[e].v.ended[r], first[e].v.ended[r]);
 	}
 }
 
@@ -101,7 +109,7 @@ static inline int rounds_until(struct pair *p, unsigned e, unsigned r, bool fell
 {
 	for (int i = 1; i <= 100; i++) {
 		half_round(p);
-		if ((fell ? p->out[e].fell : p->out[e].rose) & (1u << r))
+		if ((fell ? p->out[e].v.fell : p->out[e].v.rose) & (1u << r))
 			return (i + 1) / 2;
 	}
 	return -1;

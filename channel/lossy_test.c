@@ -85,9 +85,9 @@ static void test_what_the_peers_kernel_acknowledges_clears_a_rail(void **state)
 		dr_sim_cut(f.p.w, 0, DR_SIM_NODE1, true);
 		for (int i = 0; i < 300; i++) {
 			flow_for(&f, DR_NS_PER_MS);
-			h->rail[0].peer_miss = 0; /* it hears this end */
+			h->d.rail[0].peer_miss = 0; /* it hears this end */
 		}
-		assert_int_equal(h->rail[0].down, !acked);
+		assert_int_equal(h->d.rail[0].down, !acked);
 		assert_int_equal(sender_stats(&f).active, !acked);
 		wire_step = 0;
 		flow_for(&f, 200 * DR_NS_PER_MS);
@@ -123,10 +123,10 @@ static void test_acknowledgements_end_no_silence(void **state)
 		dr_sim_cut(f.p.w, r, DR_SIM_NODE1, true);
 	wire_step = 1;
 	for (int i = 0; i < 500; i++) {
-		f.p.m[0]->hb->rail[0].miss = 1; /* so the kernel is asked */
+		f.p.m[0]->hb->d.rail[0].peer_miss = 1; /* so the kernel is asked */
 		flow_for(&f, DR_NS_PER_MS);
 	}
-	assert_true(dr_hb_silent_ns(f.p.m[0]->hb) >= 300 * DR_NS_PER_MS);
+	assert_true(f.p.m[0]->hb->d.silent_ns >= 300 * DR_NS_PER_MS);
 	flow_close(&f);
 }
 

@@ -67,7 +67,7 @@ static void rail_failed(
 	if (m->peer->shared && m->rail[r].state == DR_RAIL_DOWN) {
 		dr_manager_rail_down(m, r, err, why);
 	} else {
-		dr_hb_force_down(m->hb, r);
+		dr_detect_force_down(&m->hb->d, r, false);
 		dr_manager_rail_fell(m, r, err, why);
 	}
 	dr_peer_unlock(m);
@@ -318,7 +318,7 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 			/* Its paths may be up again already, before it is heard. */
 			dr_manager_rail_down(m, r, -ENETDOWN, "link down");
 		} else if (!up) {
-			dr_hb_force_down(m->hb, r);
+			dr_detect_force_down(&m->hb->d, r, false);
 			dr_manager_rail_fell(m, r, -ENETDOWN, "link down");
 		} else if (up && m->prm.detect != DR_DETECT_FAST) {
 			dr_manager_rail_up(m, r, "link up");
@@ -331,7 +331,7 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 {
 	if (p->detect ==
 		DR_DETECT_FAST) /* a tick in progress, the misses, one for the peer's report */
-		return (DR_HB_MISSES + 2) * p->heartbeat_ns;
+		return DR_BOUND_BEATS * p->heartbeat_ns;
 	return conservative_ns(p);
 }
 

@@ -294,7 +294,7 @@ static void others_go_on(enum dr_sim_personality kind)
 
 		open_channel(&p, id);
 		done = s.done[1];
-		stream_for(&p, &s, 30 * DR_NS_PER_MS);
+		stream_for(&p, &s, 60 * DR_NS_PER_MS);
 		assert_int_equal(dr_channel_ready(of(&p, id, 0)), 1);
 		assert_int_equal(dr_channel_ready(of(&p, id, 1)), 1);
 		assert_true(s.done[1] > done + 10);

@@ -5,14 +5,14 @@
 #include "channel/dgram.h"
 #include "channel/heartbeat.h"
 #include "channel/peer.h"
-#include "channel/rate.h"
+#include "detect/rate.h"
 
 #include "base/poller.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-_Static_assert((int)DR_SILENCES == (int)DR_HB_HISTOGRAM, "one histogram");
+_Static_assert((int)DR_SILENCES == (int)DR_DETECT_SILENCES, "one histogram");
 
 /* Shared by manager*.c and peer.c. */
 
@@ -27,7 +27,6 @@ struct peer_rail {
 	bool down;	       /* the last one */
 	int err;	       /* of the last fall */
 	char why[160];
-	int64_t suspect_ns; /* a manager began to suspect it */
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
 
@@ -139,7 +138,8 @@ struct dr_manager {
 	uint32_t verdicts_seen, ticks_seen;
 	struct {
 		uint32_t falls, rises;
-		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
+		int64_t rx_ns;	 /* dr_peer_heard_ns at the last look of any manager */
+		int64_t life_ns; /* what the workers have shared of it */
 	} seen[DR_RAILS_MAX];
 	uint32_t padded_size[DR_RAILS_MAX]; /* that its doubts ask for; 0: none */
 	int64_t look_ns;		    /* the next look is due */

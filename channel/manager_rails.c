@@ -6,37 +6,32 @@
 #include <stdio.h>
 
 /*
- * The ChannelManager judges its rails; channels are only told about their paths.
- * Silence on all of them: manager_silence.c.
+ * Gathers what is known of the rails and of the paths on which data waits, and obeys the rules of
+ * detect/; channels are only told about their paths. Silence on all rails: manager_silence.c.
  *
  * Data that is owed an acknowledgement, with `fast` detection:
  *  1. Nothing arrived on its rail for OWED_NS, and for 1.5 times the usual time: the rail is suspect, and a
  *     fast phase of heartbeats decides.
- *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for DOUBT_NS: a grey
- *     failure? Padded datagrams find out whether packets of full size pass (the rail is left if not), and
- *     PROBE frames, or probes of the NIC, whether the connection carries anything. Time alone decides nothing:
- *     many segments without any answer do, which losses do not explain. On a congested rail they do: connections
- *     lose whole flights while others progress, and its queue takes small packets when it has no room for large
- *     ones.
+ *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for
+ *     DR_DOUBT_NS: a grey failure? Padded heartbeats find out whether packets of full size pass,
+ *     and PROBE frames, or probes of the NIC, whether the connection carries anything. Time alone
+ *     decides nothing: many segments without any answer do, which losses do not explain. On a
+ *     congested rail they do: connections lose whole flights while others progress, and its queue
+ *     takes small packets when it has no room for large ones.
  */
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
-static const int64_t DOUBT_NS = 40 * DR_NS_PER_MS;
-/* A connection whose peer's kernel answers nothing for this long (or, if that is longer, for three round trips
- * and a delayed acknowledgement) although SILENT_SEGMENTS segments were sent is dead. With 5 % loss in each
- * direction, the probability of so many losses is 0.1^8 if each is on its own. It is not: segmentation offload
- * hands several to a device at once, and the peer's kernel answers a burst with one packet (delayed and
- * compressed acknowledgements). So a connection that lost segments lately is dead only if kernels have repeated
- * REPEATED_LOSSY times on the rail's connections since the last answer on any of them, this one at least once: with
- * one connection after 6.2 s (the RTO is 200 ms or more). While others are answered, its progress alone decides. */
-static const int64_t NO_ANSWER_NS = 100 * DR_NS_PER_MS;
-static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
+/* Losses are not independent: segmentation offload hands several segments to a device at once,
+ * and the peer's kernel answers a burst with one packet. So a connection that lost segments
+ * lately is dead only if kernels have repeated REPEATED_LOSSY times on the rail's connections
+ * since the last answer on any of them, this one at least once. While others are answered, its
+ * progress alone decides. */
 static const int64_t ANSWER_NS = 5 * DR_NS_PER_MS; /* between two: kernels' clocks have steps */
 static const int64_t CONGESTED_NS = DR_NS_PER_S;
 static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the queues are empty */
 /* A connection is crowded when more than 1 % of its segments are repeated, or its round trip is
  * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
-enum { SILENT_SEGMENTS = 8, QUEUED_TIMES = 4, REPEATED_LOSSY = 5 };
-enum { READS_MAX = 1024 }; /* of a rail in one tick */
+enum { QUEUED_TIMES = 4, REPEATED_LOSSY = 5 };
+enum { READS_MAX = 1024, SUSPECTS_MAX = 64 }; /* of a rail in one tick */
 static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
 static const int64_t RAILS_NS =
@@ -92,7 +87,7 @@ void dr_manager_take_verdicts(struct dr_manager *m)
 		m->seen[r].rises = p->rail[r].rises;
 		if (fell)
 			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
-		if (rose && !p->hb.rail[r].down)
+		if (rose && !p->hb.d.rail[r].down)
 			dr_manager_rail_up(m, r, "heard again in both directions");
 		if (rose)
 			m->rails_ns = 0;
@@ -105,9 +100,9 @@ void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char 
 	dr_manager_take_verdicts(m);
 }
 
-/* Any byte that a manager read on a path is a sign of life of the rail, once: in the first look after it was read, whichever
- * manager looks. What was read before the rail was suspected says nothing against the suspicion, and what may have waited
- * nothing against silence on all rails. A rail on which a manager sent bytes needs no heartbeat. Returns these rails. */
+/* Any byte that a manager read on a path is a sign of life of the rail, once: in the first look
+ * after it was read, whichever manager looks. What may have waited ends no silence. A rail on
+ * which a manager sent bytes needs no heartbeat. Returns these rails. */
 static uint32_t collect_life(struct dr_manager *m)
 {
 	uint32_t busy = 0;
@@ -116,9 +111,8 @@ static uint32_t collect_life(struct dr_manager *m)
 		for (unsigned r = 0; r < m->prm.n_rails; r++) {
 			int64_t rx = dr_peer_heard_ns(o, r);
 
-			if (rx != o->seen[r].rx_ns && rx > m->peer->rail[r].suspect_ns)
-				(dr_peer_reads_late(o, m->now) ? dr_hb_late_life : dr_hb_life)(
-					m->hb, r);
+			if (rx != o->seen[r].rx_ns)
+				dr_detect_life(&m->hb->d, r, dr_peer_reads_late(o, m->now), rx);
 			o->seen[r].rx_ns = rx;
 			if (dr_peer_sent_ns(o, r) > m->now - m->prm.heartbeat_ns)
 				busy |= 1u << r;
@@ -169,56 +163,56 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 			acked += s.acked_wire;
 		}
 	if (mr->asked && segments > mr->rx_segments)
-		dr_hb_life(m->hb, r);
+		dr_detect_life(&m->hb->d, r, false, m->now);
 	if (mr->asked && acked > mr->acked_wire)
-		dr_hb_acked(m->hb, r, m->now);
+		dr_detect_acked(&m->hb->d, r, m->now);
 	mr->asked = true;
 	mr->rx_segments = segments;
 	mr->acked_wire = acked;
-}
-
-/* Datagrams for a rail that has little bandwidth may wait in this host, behind data. */
-static bool waits_here(struct dr_manager *m, unsigned r)
-{
-	struct dr_rail *rail = m->peer->rail[r].rail;
-
-	return m->hb->looks && rail->ops->rail_held(rail);
-}
-
-static void look_for_held(struct dr_manager *m)
-{
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		dr_hb_held(m->hb, r, dr_hb_doubted(m->hb, r) && waits_here(m, r));
 }
 
 static void look_for_paths(struct dr_manager *m)
 {
 	unsigned path;
 
-	for (unsigned r = 0; m->hb->on_paths && r < m->prm.n_rails; r++)
-		dr_hb_no_path(m->hb, r, !heartbeat_path(m, r, &path));
+	for (unsigned r = 0; m->hb->d.on_paths && r < m->prm.n_rails; r++)
+		dr_detect_no_path(&m->hb->d, r, !heartbeat_path(m, r, &path));
 }
 
-/* Before a rail is declared down: reads what has arrived on it and is still unread because our loop was
- * stalled or is long. Returns the number of events. */
-static int read_suspects(struct dr_manager *m)
+/* Reads what has arrived on these rails and is still unread because a loop was stalled or is
+ * long. Returns the number of events. */
+static int read_rails(struct dr_manager *m, uint32_t rails)
 {
-	uint32_t suspects = dr_hb_suspects(m->hb);
-	int n = dr_peer_read(m, suspects);
+	int n = dr_peer_read(m, rails);
 
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		struct mgr_rail *mr = &m->rail[r];
 
-		if (dr_hb_suspected(m->hb, r))
-			ask_kernel(m, r);
-		else
-			mr->asked = false;
-		if (!(suspects & (1u << r)))
+		if (!(rails & (1u << r)))
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
 		for (struct mgr_channel *c = m->channels; c; c = c->next)
 			if (uses(c, 0, r) || uses(c, 1, r))
 				n += dr_channel_progress(c->ch, m->now);
+	}
+	return n;
+}
+
+/* Before a rail is declared down. What is read on one may speak against another one, which is
+ * then read again. */
+static int read_suspects(struct dr_manager *m)
+{
+	int n = 0, one = 1;
+
+	for (int i = 0; one > 0 && i < SUSPECTS_MAX; i++) {
+		one = read_rails(m, dr_detect_suspects(&m->hb->d));
+		n += one;
+	}
+	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+		if (dr_detect_suspected(&m->hb->d, r))
+			ask_kernel(m, r);
+		else
+			m->rail[r].asked = false;
 	}
 	return n;
 }
@@ -229,11 +223,14 @@ static void share_life(struct dr_manager *m)
 	struct dr_rail_life *l = m->prm.life;
 
 	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
-		if (m->hb->rail[r].heard)
-			atomic_store_explicit(&l->heard_ns[r], m->now, memory_order_relaxed);
-		else if (atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed) >
-			 m->hb->last_tick_ns)
-			dr_hb_heard_elsewhere(m->hb, r);
+		int64_t mine = m->hb->d.rail[r].heard_ns;
+		int64_t theirs = atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed);
+
+		if (theirs > DR_MAX(mine, m->seen[r].life_ns))
+			dr_detect_life(&m->hb->d, r, false, theirs);
+		else if (mine > theirs)
+			atomic_store_explicit(&l->heard_ns[r], mine, memory_order_relaxed);
+		m->seen[r].life_ns = DR_MAX(mine, theirs);
 	}
 }
 
@@ -246,10 +243,10 @@ static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
 	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
 		uint32_t falls = atomic_load_explicit(&l->falls[r], memory_order_relaxed);
 
-		if (falls != m->falls_seen[r] && !m->hb->rail[r].down) {
-			dr_hb_force_down(m->hb, r);
-			out->fell |= 1u << r;
-		} else if (out->fell & (1u << r)) {
+		if (falls != m->falls_seen[r] && !m->hb->d.rail[r].down) {
+			dr_detect_force_down(&m->hb->d, r, false);
+			out->v.fell |= 1u << r;
+		} else if (out->v.fell & (1u << r)) {
 			falls = 1 +
 				atomic_fetch_add_explicit(&l->falls[r], 1, memory_order_relaxed);
 		}
@@ -262,16 +259,16 @@ static void share_silences(struct dr_manager *m, const struct dr_hb_out *out)
 	struct dr_rail_life *l = m->prm.life;
 
 	for (unsigned r = 0; l && r < m->prm.n_rails; r++)
-		if (out->ended[r] > 0)
+		if (out->v.ended[r] > 0)
 			atomic_fetch_add_explicit(
-				&l->silences[r][out->ended[r]], 1, memory_order_relaxed);
+				&l->silences[r][out->v.ended[r]], 1, memory_order_relaxed);
 }
 
 /* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
  * heartbeats of the rail, every path of it carries them; of the copies one counts. */
 static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
 {
-	bool missed = m->hb->rail[r].miss > 0 || m->hb->rail[r].peer_miss > 0;
+	bool missed = dr_detect_missed(&m->hb->d, r) > 0 || m->hb->d.rail[r].peer_miss > 0;
 	unsigned path = 0;
 	const struct mgr_channel *best = heartbeat_path(m, r, &path);
 
@@ -292,6 +289,9 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 	struct mgr_channel *c = NULL;
 	size_t len;
 
+	/* Nothing that is not sent may count as sent. */
+	if (!(ops->caps & DR_CAP_DGRAM) && !heartbeat_path(m, r, &path))
+		return;
 	if (out->padded & (1u << r)) {
 		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
 		ops->rail_padded(rail, buf, len, m->hb->rail[r].padded_size);
@@ -310,12 +310,9 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 
 static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 {
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (out->send & (1u << r))
 			send_heartbeat(m, r, out);
-		if (out->send & out->twice & (1u << r))
-			send_heartbeat(m, r, out);
-	}
 }
 
 /* A tick that another manager executed found these rails suspect, and that one need not have a path on them. */
@@ -351,20 +348,11 @@ static int64_t reading_gap(struct dr_manager *m, unsigned r)
 /* The last sign of life on rail r that was read. */
 static int64_t heard_ns(const struct dr_manager *m, unsigned r)
 {
-	int64_t last = m->hb->rail[r].beat_ns;
+	int64_t last = m->hb->d.rail[r].beat_ns;
 
 	for (const struct dr_manager *o = m->peer->managers; o; o = o->next)
 		last = DR_MAX(last, dr_peer_heard_ns(o, r));
 	return last;
-}
-
-static void suspect(struct dr_manager *m, unsigned r)
-{
-	bool before = m->hb->rail[r].suspected;
-
-	dr_hb_suspect(m->hb, r, m->now);
-	if (!before && m->hb->rail[r].suspected)
-		m->peer->rail[r].suspect_ns = m->now;
 }
 
 /* Rule 1. */
@@ -380,9 +368,9 @@ static void watch_owed(struct dr_manager *m)
 			continue;
 		any = true;
 		r = dr_channel_path(c->ch, i)->rail->index;
-		wait = DR_MAX(OWED_NS, dr_hb_usual_gap(m->hb, r) * 3 / 2);
+		wait = DR_MAX(OWED_NS, dr_detect_usual_gap(&m->hb->d, r) * 3 / 2);
 		if (m->now - since >= wait && m->now - heard_ns(m, r) >= wait)
-			suspect(m, r);
+			dr_hb_suspect(m->hb, r, m->now);
 	}
 	m->owed_ns = any ? m->now + OWED_NS : DR_NEVER;
 }
@@ -474,74 +462,59 @@ static bool losses_explain(const struct mgr_rail *mr, const struct dr_path_stats
 	       (s->unanswered == 0 || mr->repeated < REPEATED_LOSSY);
 }
 
-/* stalled_ns: without progress; needed: segments without an answer. */
-static bool no_answer(const struct dr_path_stats *s, int64_t stalled_ns, unsigned needed)
-{
-	return DR_MIN(s->peer_ack_age_ns, stalled_ns) >=
-		       DR_MAX(NO_ANSWER_NS, 3 * s->rtt_ns + DELAYED_ACK_NS) &&
-	       s->silent_segments >= needed;
-}
-
-/* What this end sent, or the peer's answer, may wait in the queue of its host's device. */
-static bool held(const struct dr_hb_rail *hr)
-{
-	return hr->held || hr->peer_held;
-}
-
-/* Rule 2 for one channel: sets *size to that of padded datagrams to send on *rail, 0: none. Its answers come from what
- * was sent since its doubt began, whoever had them sent. */
+/* Rule 2 for one channel: sets *size to that of padded heartbeats to send on *rail, 0: none. Its
+ * answers come from what was sent since its doubt began, whoever had them sent. */
 static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, uint32_t *size)
 {
 	struct dr_channel *ch = c->ch;
 	struct mgr_doubt *md = &c->doubt;
 	struct dr_channel_stall stall;
 	const struct dr_path_stats *s = &stall.st;
-	unsigned i, r, needed;
-	int64_t stalled_ns;
-	bool busy;
+	struct dr_path_evidence e = { 0 };
+	const struct dr_path_rule *rule;
+	unsigned i, r;
 	char why[96];
+	bool busy;
 
 	*size = 0;
-	if (!dr_channel_quiet_path(ch, DOUBT_NS, &stall, m->now))
+	if (!dr_channel_quiet_path(ch, DR_DOUBT_NS, &stall, m->now))
 		return;
 	i = stall.path;
 	r = dr_channel_path(ch, i)->rail->index;
-	if (!dr_channel_stalled_path(ch, DOUBT_NS, congested(m, r), &stall, m->now) ||
-		s->window_shut)
+	busy = congested(m, r);
+	if (!dr_channel_stalled_path(ch, DR_DOUBT_NS, &stall, m->now) || s->window_shut ||
+		!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST)
 		return;
-	busy = congestion_explains(m, r, stall.since_ns);
-	stalled_ns = m->now - stall.since_ns;
-	if (!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST ||
-		stalled_ns < s->rtt_ns * 3 / 2)
-		return;
-	if (m->rail[r].state != DR_RAIL_ALIVE) { /* it was the only path for a time */
-		if (m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE)
-			dr_channel_path_dead(ch, i, -ETIMEDOUT,
-				"data makes no progress on a rail that is down", m->now);
-		return;
-	}
-	*rail = r;
-	if (m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX)
+	e = (struct dr_path_evidence){ .stalled_ns = m->now - stall.since_ns,
+		.answer_ns = s->peer_ack_age_ns,
+		.rtt_ns = s->rtt_ns,
+		.silent_segments = s->silent_segments,
+		.rail_down = m->rail[r].state != DR_RAIL_ALIVE,
+		.other_rail_up =
+			m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE,
+		.congested = busy && congestion_explains(m, r, stall.since_ns),
+		.lossy = losses_explain(&m->rail[r], s),
+		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
+	if (e.padded && !e.rail_down && e.stalled_ns >= s->rtt_ns * 3 / 2) {
+		*rail = r;
 		*size = s->segment_bytes;
-	if (*size != 0 && (!md->on || md->rail != r)) {
-		dr_hb_doubt(m->hb, r, &md->d);
-		md->rail = r;
-		md->on = true;
+		if (!md->on || md->rail != r) {
+			dr_hb_doubt(m->hb, r, &md->d);
+			md->rail = r;
+			md->on = true;
+		}
+		e.padded_lost = dr_hb_padded_lost(m->hb, r, &md->d);
+		e.padded_passed = dr_hb_padded_passed(m->hb, r, &md->d);
 	}
-	needed = *size != 0 ? dr_hb_silent_needed(m->hb, r, &md->d) : SILENT_SEGMENTS;
-	if (!busy && *size != 0 && dr_hb_padded_lost(m->hb, r, &md->d)) {
-		snprintf(why, sizeof(why),
-			"datagrams of %u bytes do not arrive, small ones do (MTU of the path?)",
-			m->hb->rail[r].padded_size);
-		dr_hb_padded_only(m->hb, r);
-		dr_manager_rail_fell(m, r, -EMSGSIZE, why);
-	} else if (!busy && !held(&m->hb->rail[r]) && !losses_explain(&m->rail[r], s) &&
-		   no_answer(s, stalled_ns, needed) &&
-		   (*size == 0 || dr_hb_padded_passed(m->hb, r, &md->d))) {
-		dr_channel_path_dead(ch, i, -ETIMEDOUT,
-			"the peer's kernel or NIC acknowledges nothing although the rail works",
-			m->now);
-	} else if (s->silent_segments < needed && s->peer_ack_age_ns >= DOUBT_NS) {
+	rule = dr_path_rule(&e);
+	if (rule->verdict == DR_PATH_RAIL_SMALL) {
+		snprintf(why, sizeof(why), "datagrams of %u bytes %s", m->hb->rail[r].padded_size,
+			rule->says);
+		dr_detect_force_down(&m->hb->d, r, true);
+		dr_manager_rail_fell(m, r, rule->err, why);
+	} else if (rule->verdict == DR_PATH_DEAD) {
+		dr_channel_path_dead(ch, i, rule->err, rule->says, m->now);
+	} else if (rule->verdict == DR_PATH_ASK) {
 		dr_channel_ask_path(ch, i, m->now);
 	}
 }
@@ -557,7 +530,7 @@ void dr_manager_rail_small(
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
 	if (m->rail[rail].state == DR_RAIL_ALIVE) {
-		dr_hb_padded_only(m->hb, rail);
+		dr_detect_force_down(&m->hb->d, rail, true);
 		dr_hb_padded_size(m->hb, rail, size);
 		dr_manager_rail_fell(m, rail, -EMSGSIZE, why);
 	}
@@ -594,7 +567,7 @@ static void watch_doubts(struct dr_manager *m)
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		m->padded_size[r] = size[r];
-		if (m->hb->rail[r].padded_only)
+		if (m->hb->d.rail[r].padded_only)
 			resize(m, r);
 		else
 			dr_peer_question(m->peer, r, m->now);
@@ -627,7 +600,7 @@ static void pass_gaps(struct dr_manager *m, bool ticked)
 		*all = *all != 0 && gap != 0 ? DR_MIN(*all, gap) : DR_MAX(*all, gap);
 		if (!ticked)
 			continue;
-		dr_hb_gap(m->hb, r, *all);
+		dr_detect_gap(&m->hb->d, r, *all);
 		*all = 0;
 	}
 }
@@ -635,10 +608,12 @@ static void pass_gaps(struct dr_manager *m, bool ticked)
 static void judge(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		if ((out->fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
-			dr_peer_fell(m->peer, r, -ETIMEDOUT,
-				"no heartbeat received while another rail is heard");
-		if (out->rose & (1u << r))
+		const struct dr_rail_rule *rule = out->v.rule[r];
+
+		if ((out->v.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
+			dr_peer_fell(m->peer, r, rule ? rule->err : -ETIMEDOUT,
+				rule ? rule->says : "another worker has declared the rail down");
+		if (out->v.rose & (1u << r))
 			dr_peer_rose(m->peer, r);
 	}
 	dr_manager_take_verdicts(m);
@@ -654,8 +629,8 @@ static int read_unheard(struct dr_manager *m)
 	int n = 0, one = 1;
 
 	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++) {
-		unheard |= !m->hb->rail[r].heard;
-		rails |= m->hb->rail[r].beat ? 0 : 1u << r;
+		unheard |= m->hb->d.rail[r].heard_ns <= m->hb->d.tick_ns;
+		rails |= m->hb->d.rail[r].beat_ns > m->hb->d.tick_ns ? 0 : 1u << r;
 	}
 	for (int i = 0; unheard && one > 0 && i < READS_MAX; i++) {
 		one = dr_peer_read(m, rails);
@@ -682,16 +657,18 @@ static int look_after_rails(struct dr_manager *m)
 static int look(struct dr_manager *m)
 {
 	bool due = m->now >= m->hb->next_ns, full;
-	int n = look_after_rails(m) + read_suspects(m);
-	uint32_t busy = collect_life(m);
+	int n = look_after_rails(m);
 	struct dr_hb_out out;
+	uint32_t busy;
 
 	if (due) {
 		n += read_unheard(m);
 		dr_peer_stand(m);
 	}
+	/* Last, so that whatever speaks against a rail was read before what has arrived on it. */
+	n += read_suspects(m);
+	busy = collect_life(m);
 	share_life(m);
-	look_for_held(m);
 	look_for_paths(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
@@ -701,16 +678,17 @@ static int look(struct dr_manager *m)
 		probe_suspects(m);
 	full = dr_peer_looked(m, &out);
 	dr_manager_rates(m);
-	if (!full)
-		return n;
-	pass_gaps(m, out.full);
-	if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)
-		watch_owed(m);
-	watch_doubts(m);
 	share_falls(m, &out);
 	share_silences(m, &out);
+	if (full) {
+		pass_gaps(m, out.full);
+		if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)
+			watch_owed(m);
+		watch_doubts(m);
+	}
 	judge(m, &out);
-	dr_manager_watch_silence(m);
+	if (full)
+		dr_manager_watch_silence(m);
 	return n;
 }
 

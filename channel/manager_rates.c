@@ -6,7 +6,7 @@
 #include <string.h>
 
 /*
- * Samples what the channels of a manager send, for the judge of the rails' rates (channel/rate.h):
+ * Samples what the channels of a manager send, for the judge of the rails' rates (detect/rate.h):
  *
  *  1. What the peer acknowledged costs nothing to know. The transport is asked, with system calls, only where
  *     that is less than could be expected of the rail.

@@ -111,7 +111,7 @@ static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
 		if (probe)
 			dr_channel_probe(c->ch, m->now);
 	}
-	e->blind = m->hb->on_paths && !known;
+	e->blind = m->hb->d.on_paths && !known;
 	return at;
 }
 
@@ -140,7 +140,7 @@ static void look(struct dr_manager *m, struct dr_peer_evidence *e)
 
 void dr_manager_watch_silence(struct dr_manager *m)
 {
-	struct dr_peer_evidence e = { .silent_ns = dr_hb_silent_ns(m->hb),
+	struct dr_peer_evidence e = { .silent_ns = m->hb->d.silent_ns,
 		.lost_after_ns = m->prm.lost_after_ns };
 	const struct dr_peer_rule *rule;
 

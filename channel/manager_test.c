@@ -178,7 +178,7 @@ static void test_silences_are_counted(void **state)
 	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
 	both_paths_up(&a);
 	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
-	run_for(&a, 5 * BEAT_NS / 2);
+	run_for(&a, 3 * BEAT_NS / 2);
 	dr_sim_cut(a.w, 0, DR_SIM_BOTH, false);
 	run_for(&a, 10 * BEAT_NS);
 	for (unsigned r = 0; r < RAILS; r++)

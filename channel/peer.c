@@ -116,7 +116,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 		ev->kind ==
 		DR_EV_FAILED) { /* also of the endpoint alone: without heartbeats no rail is trusted */
 		dr_warn("rail", "heartbeats of rail %u: %s", pr->index, ev->text);
-		dr_hb_force_down(&p->hb, pr->index);
+		dr_detect_force_down(&p->hb.d, pr->index, false);
 		dr_peer_fell(p, pr->index, ev->err, ev->text);
 	}
 }
@@ -192,8 +192,7 @@ static int open_rail(
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu)
 {
 	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
-	p->hb.on_paths = !(m->transport->caps & DR_CAP_DGRAM);
-	p->hb.looks = m->transport->rail_held != NULL;
+	p->hb.d.on_paths = !(m->transport->caps & DR_CAP_DGRAM);
 	p->transport = m->transport;
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;
@@ -407,12 +406,12 @@ void dr_peer_stand(struct dr_manager *m)
 
 static bool looked_before_silence(const struct dr_manager *o)
 {
-	return o->looked_ns < o->peer->hb.alive_ns;
+	return o->looked_ns < o->peer->hb.d.alive_ns;
 }
 
 bool dr_peer_reads_late(const struct dr_manager *o, int64_t now)
 {
-	return dr_hb_silent_ns(&o->peer->hb) >= STANDS_NS &&
+	return o->peer->hb.d.silent_ns >= STANDS_NS &&
 	       (looked_before_silence(o) || now < o->late_until_ns);
 }
 

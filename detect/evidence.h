@@ -12,6 +12,36 @@
  * noticed a sign of life.
  */
 
+/* Of a rail, in the direction to this end. */
+struct dr_rail_evidence {
+	bool down;	  /* the verdict so far */
+	bool padded_only; /* it is down until a padded heartbeat arrives */
+	bool mute;	  /* it carries bytes, and no heartbeats */
+	bool peer_down;	  /* the peer hears nothing on it, and has declared it down */
+	bool peer_hears;  /* the peer misses nothing */
+	unsigned
+		missed; /* heartbeats that the peer sent on it since it was heard last, as those of other rails say */
+	unsigned good;	     /* while it is down: intervals in a row in which it was heard */
+	int64_t silent_ns;   /* nothing was heard, nor acknowledged by the peer's kernel */
+	int64_t usual_ns;    /* the usual longest time between two signs of life */
+	int64_t interval_ns; /* of heartbeats */
+};
+
+/* Of a path whose rail works, and on which data waits for an acknowledgement. */
+struct dr_path_evidence {
+	int64_t stalled_ns;	  /* no progress */
+	int64_t answer_ns;	  /* the peer's kernel acknowledged nothing */
+	int64_t rtt_ns;		  /* smoothed */
+	unsigned silent_segments; /* that were sent since then */
+	bool rail_down;		  /* its rail is down: it was the only path for a time */
+	bool other_rail_up;	  /* the rail of the channel's other path works */
+	bool congested;		  /* congestion explains the stall */
+	bool lossy;		  /* the losses of the connection explain it */
+	bool padded;		  /* padded heartbeats are sent on the rail: */
+	bool padded_lost;	  /* DR_PADDED_LOST in a row did not arrive, and small ones did */
+	bool padded_passed;	  /* one arrived */
+};
+
 /* Of the peer, while no rail is heard. Its kernel (or NIC) answers while its process stands. */
 struct dr_peer_evidence {
 	int64_t silent_ns;     /* nothing of its process was heard on any rail */

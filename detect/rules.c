@@ -4,6 +4,125 @@
 #include <errno.h>
 #include <stddef.h>
 
+/* ---- rails ---- */
+
+static const int64_t PATIENCE_MAX_NS = 200 * DR_NS_PER_MS;
+
+int64_t dr_fast_ns(int64_t interval_ns)
+{
+	return DR_MIN(interval_ns, DR_MAX(interval_ns / DR_FAST, DR_FAST_MIN_NS));
+}
+
+/* A rail is not left for a silence that is usual on it. */
+static int64_t patience_ns(const struct dr_rail_evidence *e)
+{
+	int64_t ns = DR_MAX(DR_FAST_MISSES * dr_fast_ns(e->interval_ns),
+		DR_MIN(2 * e->usual_ns, PATIENCE_MAX_NS));
+
+	return e->mute ? DR_MAX(ns, DR_MUTE_NS) : ns;
+}
+
+static bool rail_down_at_peer(const struct dr_rail_evidence *e)
+{
+	return !e->down && e->peer_down;
+}
+
+static bool rail_silent(const struct dr_rail_evidence *e)
+{
+	return !e->down && e->missed >= DR_MISSES && e->silent_ns >= patience_ns(e);
+}
+
+static bool rail_heard_again(const struct dr_rail_evidence *e)
+{
+	return e->down && !e->padded_only && e->good >= DR_REVIVE && e->peer_hears;
+}
+
+static bool rail_unchanged(const struct dr_rail_evidence *e)
+{
+	(void)e;
+	return true;
+}
+
+static const struct dr_rail_rule rail_rules[] = {
+	{ "peer-says", rail_down_at_peer, DR_RAIL_FELL, -ETIMEDOUT,
+		"the peer receives no heartbeat while another rail is heard" },
+	{ "silent", rail_silent, DR_RAIL_FELL, -ETIMEDOUT,
+		"no heartbeat received while another rail is heard" },
+	{ "heard-again", rail_heard_again, DR_RAIL_ROSE, 0, "heard again in both directions" },
+	{ "unchanged", rail_unchanged, DR_RAIL_AS_IT_WAS, 0, NULL },
+};
+
+const struct dr_rail_rule *dr_rail_rule(const struct dr_rail_evidence *e)
+{
+	const struct dr_rail_rule *r = rail_rules;
+
+	while (!r->holds(e))
+		r++;
+	return r;
+}
+
+/* ---- paths ---- */
+
+/* Kernels delay an acknowledgement by up to this time. */
+static const int64_t DELAYED_ACK_NS = 40 * DR_NS_PER_MS;
+
+/* It is too early, or there is nowhere to go. */
+static bool path_too_early(const struct dr_path_evidence *e)
+{
+	return e->stalled_ns < DR_MAX(DR_DOUBT_NS, 3 * e->rtt_ns / 2) ||
+	       (e->rail_down && !e->other_rail_up);
+}
+
+static bool path_rail_down(const struct dr_path_evidence *e)
+{
+	return e->rail_down;
+}
+
+static bool path_large_lost(const struct dr_path_evidence *e)
+{
+	return e->padded && e->padded_lost && !e->congested;
+}
+
+static bool path_no_answer(const struct dr_path_evidence *e)
+{
+	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
+
+	return !e->congested && !e->lossy && e->silent_segments >= DR_SILENT_SEGMENTS &&
+	       DR_MIN(e->answer_ns, e->stalled_ns) >= least && (!e->padded || e->padded_passed);
+}
+
+static bool path_sends_little(const struct dr_path_evidence *e)
+{
+	return e->silent_segments < DR_SILENT_SEGMENTS && e->answer_ns >= DR_DOUBT_NS;
+}
+
+static bool path_unchanged(const struct dr_path_evidence *e)
+{
+	(void)e;
+	return true;
+}
+
+static const struct dr_path_rule path_rules[] = {
+	{ "too-early", path_too_early, DR_PATH_AS_IT_WAS, 0, NULL },
+	{ "rail-down", path_rail_down, DR_PATH_DEAD, -ETIMEDOUT,
+		"data makes no progress on a rail that is down" },
+	{ "large-lost", path_large_lost, DR_PATH_RAIL_SMALL, -EMSGSIZE,
+		"do not arrive, small ones do (MTU of the path?)" },
+	{ "no-answer", path_no_answer, DR_PATH_DEAD, -ETIMEDOUT,
+		"the peer's kernel or NIC acknowledges nothing although the rail works" },
+	{ "sends-little", path_sends_little, DR_PATH_ASK, 0, NULL },
+	{ "unchanged", path_unchanged, DR_PATH_AS_IT_WAS, 0, NULL },
+};
+
+const struct dr_path_rule *dr_path_rule(const struct dr_path_evidence *e)
+{
+	const struct dr_path_rule *r = path_rules;
+
+	while (!r->holds(e))
+		r++;
+	return r;
+}
+
 /* ---- the peer ---- */
 
 /* Where nothing tells of the peer's kernel, a process that stands cannot be told from a host

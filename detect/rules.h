@@ -16,6 +16,31 @@ enum dr_peer_verdict {
 	DR_PEER_GONE,	 /* its process has ended */
 };
 
+/* Of rails and paths: what changes. */
+enum dr_rail_verdict { DR_RAIL_AS_IT_WAS, DR_RAIL_FELL, DR_RAIL_ROSE };
+enum dr_path_verdict {
+	DR_PATH_AS_IT_WAS,
+	DR_PATH_DEAD,
+	DR_PATH_RAIL_SMALL, /* its rail carries no packets of full size: down until it does */
+	DR_PATH_ASK,	    /* not known yet: probe it */
+};
+
+struct dr_rail_rule {
+	const char *name;
+	bool (*holds)(const struct dr_rail_evidence *e);
+	enum dr_rail_verdict verdict;
+	int err;
+	const char *says;
+};
+
+struct dr_path_rule {
+	const char *name;
+	bool (*holds)(const struct dr_path_evidence *e);
+	enum dr_path_verdict verdict;
+	int err;
+	const char *says;
+};
+
 struct dr_peer_rule {
 	const char *name;
 	bool (*holds)(const struct dr_peer_evidence *e);
@@ -32,7 +57,34 @@ struct dr_peer_rule {
  * s). */
 #define DR_ASK_STANDS_NS (500 * DR_NS_PER_MS)
 
+/*
+ * Heartbeats that are missing before a rail is down. With 2 % loss 5 in a row are lost with a
+ * probability of 3e-9; there are 1.2e5 in ten minutes, and a suspect rail has to be silent for
+ * DR_FAST_MISSES fast ticks as well.
+ */
+enum {
+	DR_REVIVE = 3
+}; /* intervals in a row in which a rail is heard in both directions before it is up again */
+/* The bound that is printed: a tick in progress, the first heartbeat that is missing, then four
+ * per interval. */
+enum { DR_BOUND_BEATS = 5 };
+enum { DR_MISSES = 5, DR_FAST = 10 /* fast ticks in an interval */, DR_FAST_MISSES = 7 };
+/* A rail on which bytes end such a silence is mute. */
+/* Kernels delay an acknowledgement by up to 40 ms; two may be lost. */
+#define DR_MUTE_NS (150 * DR_NS_PER_MS)
+/* Padded heartbeats lost in a row that show that a rail carries none: 0.04^8. */
+enum { DR_PADDED_LOST = 8, DR_SILENT_SEGMENTS = 8 };
+/* Data without progress for this time is looked after, and what no kernel answers for
+ * DR_NO_ANSWER_NS is lost. */
+#define DR_DOUBT_NS (40 * DR_NS_PER_MS)
+#define DR_NO_ANSWER_NS (100 * DR_NS_PER_MS)
+/* The shortest interval of fast ticks. */
+#define DR_FAST_MIN_NS (DR_NS_PER_MS / 2)
+int64_t dr_fast_ns(int64_t interval_ns);
+
 /* The rule that decides; there is always one. */
+const struct dr_rail_rule *dr_rail_rule(const struct dr_rail_evidence *e);
+const struct dr_path_rule *dr_path_rule(const struct dr_path_evidence *e);
 const struct dr_peer_rule *dr_peer_rule(const struct dr_peer_evidence *e);
 
 #endif

@@ -68,9 +68,122 @@ static void rules_of_the_peer(void **state)
 	}
 }
 
+/* Times in ms; the interval is 10 ms. */
+static void rules_of_a_rail(void **state)
+{
+	static const struct {
+		struct dr_rail_evidence e;
+		const char *rule;
+		enum dr_rail_verdict verdict;
+	} c[] = {
+		{ { .missed = 0, .silent_ns = 9999, .usual_ns = 10 }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .missed = 4, .silent_ns = 9999, .usual_ns = 10 }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .missed = 5, .silent_ns = 19, .usual_ns = 10 }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .missed = 5, .silent_ns = 20, .usual_ns = 10 }, "silent", DR_RAIL_FELL },
+		/* seven fast ticks at least, 200 ms at most */
+		{ { .missed = 5, .silent_ns = 6, .usual_ns = 1 }, "unchanged", DR_RAIL_AS_IT_WAS },
+		{ { .missed = 5, .silent_ns = 7, .usual_ns = 1 }, "silent", DR_RAIL_FELL },
+		{ { .missed = 5, .silent_ns = 199, .usual_ns = 150 }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .missed = 5, .silent_ns = 200, .usual_ns = 150 }, "silent", DR_RAIL_FELL },
+		{ { .missed = 5, .silent_ns = 149, .usual_ns = 1, .mute = true }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .missed = 5, .silent_ns = 150, .usual_ns = 1, .mute = true }, "silent",
+			DR_RAIL_FELL },
+		{ { .peer_down = true }, "peer-says", DR_RAIL_FELL },
+		{ { .peer_down = true, .down = true }, "unchanged", DR_RAIL_AS_IT_WAS },
+		{ { .down = true, .missed = 9, .silent_ns = 999 }, "unchanged", DR_RAIL_AS_IT_WAS },
+		{ { .down = true, .good = 2, .peer_hears = true }, "unchanged", DR_RAIL_AS_IT_WAS },
+		{ { .down = true, .good = 3, .peer_hears = true }, "heard-again", DR_RAIL_ROSE },
+		{ { .down = true, .good = 3 }, "unchanged", DR_RAIL_AS_IT_WAS },
+		{ { .down = true, .good = 3, .peer_hears = true, .padded_only = true }, "unchanged",
+			DR_RAIL_AS_IT_WAS },
+		{ { .good = 3, .peer_hears = true }, "unchanged", DR_RAIL_AS_IT_WAS },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_rail_evidence e = c[i].e;
+		const struct dr_rail_rule *r;
+
+		e.silent_ns *= MS;
+		e.usual_ns *= MS;
+		e.interval_ns = 10 * MS;
+		r = dr_rail_rule(&e);
+		if (strcmp(r->name, c[i].rule) != 0)
+			fail_msg("case %zu: %s instead of %s", i, r->name, c[i].rule);
+		assert_int_equal(r->verdict, c[i].verdict);
+		assert_true(r->verdict == DR_RAIL_AS_IT_WAS || r->says);
+	}
+}
+
+/* Times in ms. */
+static void rules_of_a_path(void **state)
+{
+	static const struct {
+		struct dr_path_evidence e;
+		const char *rule;
+	} c[] = {
+		{ { .stalled_ns = 39, .answer_ns = 999, .silent_segments = 99 }, "too-early" },
+		{ { .stalled_ns = 59, .rtt_ns = 40, .answer_ns = 999, .silent_segments = 99 },
+			"too-early" },
+		{ { .stalled_ns = 40, .rail_down = true }, "too-early" },
+		{ { .stalled_ns = 40, .rail_down = true, .other_rail_up = true }, "rail-down" },
+		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .answer_ns = 40 },
+			"large-lost" },
+		{ { .stalled_ns = 40,
+			  .padded = true,
+			  .padded_lost = true,
+			  .congested = true,
+			  .silent_segments = 8 },
+			"unchanged" },
+		{ { .stalled_ns = 40, .padded_lost = true, .silent_segments = 8 }, "unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8 }, "no-answer" },
+		{ { .stalled_ns = 99, .answer_ns = 100, .silent_segments = 8 }, "unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 99, .silent_segments = 8 }, "unchanged" },
+		{ { .stalled_ns = 139, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
+			"no-answer" },
+		{ { .stalled_ns = 138, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
+			"unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 7 }, "sends-little" },
+		{ { .stalled_ns = 100, .answer_ns = 39, .silent_segments = 7 }, "unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .congested = true },
+			"unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .lossy = true },
+			"unchanged" },
+		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .padded = true },
+			"unchanged" },
+		{ { .stalled_ns = 100,
+			  .answer_ns = 100,
+			  .silent_segments = 8,
+			  .padded = true,
+			  .padded_passed = true },
+			"no-answer" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
+		struct dr_path_evidence e = c[i].e;
+		const struct dr_path_rule *r;
+
+		e.stalled_ns *= MS;
+		e.answer_ns *= MS;
+		e.rtt_ns *= MS;
+		r = dr_path_rule(&e);
+		if (strcmp(r->name, c[i].rule) != 0)
+			fail_msg("case %zu: %s instead of %s", i, r->name, c[i].rule);
+		assert_true(r->err == 0 || r->says);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(rules_of_a_rail),
+		cmocka_unit_test(rules_of_a_path),
 		cmocka_unit_test(rules_of_the_peer),
 	};
 

@@ -237,7 +237,7 @@ static bool silent(const struct ha_lane *l, int64_t now)
 	const struct dr_path *only = dr_channel_path(l->ch, 0);
 
 	return p->n_rails == 1 && l->n_flying > 0 &&
-	       now - DR_MAX(l->posted_ns, only->rx_last_ns) >= DR_HB_MISSES * p->heartbeat_ns;
+	       now - DR_MAX(l->posted_ns, only->rx_last_ns) >= DR_BOUND_BEATS * p->heartbeat_ns;
 }
 
 /* During a switch the other path is up. Without any path nothing is done until one is built again, if ever. */

@@ -226,9 +226,6 @@ struct dr_transport_ops {
 	/* The same, padded with zeros to `size` bytes (more than len, at most 65,535) and never fragmented.
 	 * The peer gets the first DR_DGRAM_MAX bytes of it. NULL: this kind cannot. */
 	void (*rail_padded)(struct dr_rail *r, const void *data, size_t len, uint32_t size);
-	/* A datagram of an earlier call has not left this host, and is not known to wait for anything but the
-	 * device's queue. To be called between datagrams, since it marks one that tells. NULL: unknown. */
-	bool (*rail_held)(struct dr_rail *r);
 	/* Asks the peer's kernel something that its process need not take, without a path: at
 	 * most one connection per second. To be called every 100 ms while it matters; out NULL:
 	 * no more. What is asked stays in the peer's backlog until its process accepts it. NULL:

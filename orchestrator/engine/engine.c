@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "channel/rate.h"
+#include "detect/rate.h"
 #include "orchestrator/engine/engine.h"
 
 /*

@@ -2,7 +2,7 @@
 #ifndef DR_ORCHESTRATOR_SESSION_PRIV_H
 #define DR_ORCHESTRATOR_SESSION_PRIV_H
 
-#include "channel/rate.h"
+#include "detect/rate.h"
 #include "orchestrator/engine/worker.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/plan/affinity.h"

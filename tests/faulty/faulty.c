@@ -139,11 +139,6 @@ static void f_rail_padded(struct dr_rail *dr, const void *data, size_t len, uint
 		r->f->inner->rail_padded(r->inner, data, len, size);
 }
 
-static bool f_rail_held(struct dr_rail *dr)
-{
-	return rail_of(dr)->f->inner->rail_held(rail_of(dr)->inner);
-}
-
 static void f_rail_ask(struct dr_rail *dr, int64_t now_ns, struct dr_rail_answer *out)
 {
 	rail_of(dr)->f->inner->rail_ask(rail_of(dr)->inner, now_ns, out);
@@ -462,11 +457,11 @@ int dr_faulty_create(const struct dr_transport_ops *inner, const struct dr_fault
 	(void)snprintf(f->name, sizeof(f->name), "faulty(%s)", inner->name);
 	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name, inner->caps,
 		f_listen, f_rail_handle, f_rail_peer, f_rail_dgram,
-		inner->rail_padded ? f_rail_padded : NULL, inner->rail_held ? f_rail_held : NULL,
-		inner->rail_ask ? f_rail_ask : NULL, f_rail_progress, f_rail_close, f_rail_fini,
-		f_mr_reg, f_mr_dereg, f_create, f_handle, f_connect, f_post_recv, f_post_send,
-		f_post_ctrl, f_flush, f_credit, f_progress, f_fence, f_stats,
-		inner->probe ? f_probe : NULL, f_close, f_stop, f_fini };
+		inner->rail_padded ? f_rail_padded : NULL, inner->rail_ask ? f_rail_ask : NULL,
+		f_rail_progress, f_rail_close, f_rail_fini, f_mr_reg, f_mr_dereg, f_create,
+		f_handle, f_connect, f_post_recv, f_post_send, f_post_ctrl, f_flush, f_credit,
+		f_progress, f_fence, f_stats, inner->probe ? f_probe : NULL, f_close, f_stop,
+		f_fini };
 	*out = f;
 	return 0;
 }

@@ -29,7 +29,7 @@ static void receive(struct dr_hb *h, unsigned rail, const uint8_t *b, size_t len
 	/* u32 magic | version | role | u16 gpu | rail | n */
 	dr_assert(b[5] == !h->connector && (b[6] << 8 | b[7]) == h->gpu && b[8] == rail &&
 		  b[9] == h->n_rails);
-	dr_assert(h->rail[rail].rx_tick > before.rail[rail].rx_tick && h->rail[rail].heard);
+	dr_assert(h->rail[rail].rx_tick > before.rail[rail].rx_tick && h->d.heard);
 	for (unsigned i = 0; i < h->n_rails; i++)
 		dr_assert(i == rail || h->rail[i].rx_tick == before.rail[i].rx_tick);
 	int64_t passed = now - before.base_ns;
@@ -52,7 +52,7 @@ static void forged(struct dr_hb *h, struct dr_hb *peer, struct fz *z)
 	size_t len;
 
 	for (unsigned i = 0; i < h->n_rails; i++)
-		peer->rail[i].miss = fz_u8(z);
+		peer->d.rail[i].sent = (uint16_t)(peer->d.rail[i].heard_at + fz_u8(z));
 	if (changes & 1) { /* it has heard of this end, up to the newest datagram */
 		(void)dr_hb_make(h, rail, 0, b);
 		peer->rail[rail].rx_tick = h->tick;
@@ -74,13 +74,13 @@ static void tick(struct dr_hb *h, uint32_t busy, int64_t *now)
 	struct dr_hb_out out;
 
 	dr_hb_tick(h, busy, *now, &out);
-	dr_assert((out.send & ~all) == 0 && (out.fell & out.rose) == 0);
+	dr_assert((out.send & ~all) == 0 && (out.v.fell & out.v.rose) == 0);
 	for (unsigned i = 0; i < h->n_rails; i++) {
-		bool fell = out.fell >> i & 1, rose = out.rose >> i & 1;
+		bool fell = out.v.fell >> i & 1, rose = out.v.rose >> i & 1;
 
-		dr_assert(!fell || (!before.rail[i].down && h->rail[i].down));
-		dr_assert(!rose || (before.rail[i].down && !h->rail[i].down));
-		dr_assert(fell || rose || before.rail[i].down == h->rail[i].down);
+		dr_assert(!fell || (!before.d.rail[i].down && h->d.rail[i].down));
+		dr_assert(!rose || (before.d.rail[i].down && !h->d.rail[i].down));
+		dr_assert(fell || rose || before.d.rail[i].down == h->d.rail[i].down);
 	}
 	dr_assert(h->next_ns > *now || !h->started);
 }
@@ -96,13 +96,13 @@ static void step(struct dr_hb *h, struct dr_hb *peer, struct fz *z, int64_t *now
 		*now = h->next_ns + (op & 1 ? fz_u16(z) : 0);
 		tick(h, fz_u16(z), now);
 	} else if (op < 220) {
-		dr_hb_life(h, op % h->n_rails);
+		dr_detect_life(&h->d, op % h->n_rails, op & 1, *now);
 	} else if (op < 224) {
-		dr_hb_force_down(h, op % h->n_rails);
+		dr_detect_force_down(&h->d, op % h->n_rails, false);
 	} else if (op < 226) {
-		dr_hb_padded_only(h, op % h->n_rails);
+		dr_detect_force_down(&h->d, op % h->n_rails, true);
 	} else if (op < 228) {
-		dr_hb_gap(h, op % h->n_rails, fz_u16(z) * 1000);
+		dr_detect_gap(&h->d, op % h->n_rails, fz_u16(z) * 1000);
 	} else if (op < 232) {
 		dr_hb_suspect(h, op % h->n_rails, *now);
 	} else if (op < 236) {
@@ -126,6 +126,6 @@ FUZZ(z)
 	dr_hb_start(&h, now);
 	for (unsigned i = 0; i < STEPS_MAX && z->n; i++) {
 		step(&h, &peer, z, &now);
-		dr_assert(dr_hb_silent_ns(&h) >= 0);
+		dr_assert(h.d.silent_ns >= 0);
 	}
 }

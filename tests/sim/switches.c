@@ -165,7 +165,8 @@ static int64_t detected_ns(const struct sim_run *r, unsigned c, unsigned rail)
 	int64_t usual = 0, ns = OUT_TICKS * r->s->heartbeat_ns;
 
 	for (unsigned end = 0; end < 2; end++)
-		usual = DR_MAX(usual, dr_hb_usual_gap(sim_worker_of(r, c, end)->m->hb, rail));
+		usual = DR_MAX(
+			usual, dr_detect_usual_gap(&sim_worker_of(r, c, end)->m->hb->d, rail));
 	return ns + DR_MAX(ns, DR_MIN(2 * usual, 200 * DR_NS_PER_MS));
 }
 

@@ -66,7 +66,7 @@ static void check_verdict(struct sim_run *r, unsigned end, unsigned rail, int64_
 		int64_t since = DR_MAX(running_since(wk, now), at);
 
 		if (since == DR_NEVER || now - since < TURN_NS ||
-			(!pr->down && r->peer[end]->hb.rail[rail].down))
+			(!pr->down && r->peer[end]->hb.d.rail[rail].down))
 			continue;
 		if ((dr_manager_rail_state(wk->m, rail) == DR_RAIL_DOWN) != pr->down)
 			sim_fail(r,

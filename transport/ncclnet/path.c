@@ -433,7 +433,6 @@ const struct dr_transport_ops dr_nccl_ops = {
 	dr_nn_rail_dgram,
 	NULL,
 	NULL,
-	NULL,
 	dr_nn_rail_progress,
 	dr_nn_rail_close,
 	dr_nn_rail_fini,

@@ -97,11 +97,6 @@ static void rail_padded(struct dr_rail *r, const void *data, size_t len, uint32_
 	staged_rail(r)->f->prm.inner->rail_padded(staged_rail(r)->inner, data, len, size);
 }
 
-static bool rail_held(struct dr_rail *r)
-{
-	return staged_rail(r)->f->prm.inner->rail_held(staged_rail(r)->inner);
-}
-
 static void rail_ask(struct dr_rail *r, int64_t now_ns, struct dr_rail_answer *out)
 {
 	staged_rail(r)->f->prm.inner->rail_ask(staged_rail(r)->inner, now_ns, out);
@@ -194,13 +189,12 @@ int dr_staged_create(const struct dr_staged_params *p, struct dr_staged **out, s
 	snprintf(f->name, sizeof(f->name), "staged(%s)", p->inner->name);
 	f->ops = (struct dr_transport_ops){ sizeof(struct dr_transport_ops), f->name,
 		p->inner->caps, listen_rail, rail_handle, rail_peer, rail_dgram,
-		p->inner->rail_padded ? rail_padded : NULL, p->inner->rail_held ? rail_held : NULL,
-		p->inner->rail_ask ? rail_ask : NULL, rail_progress, rail_close, rail_fini, mr_reg,
-		mr_dereg, dr_stage_create, dr_stage_handle, dr_stage_connect, dr_stage_post_recv,
-		dr_stage_post_send, dr_stage_post_ctrl, dr_stage_flush, dr_stage_credit,
-		dr_stage_progress, dr_stage_fence, dr_stage_stats,
-		p->inner->probe ? dr_stage_probe : NULL, dr_stage_close, dr_stage_stop,
-		dr_stage_fini };
+		p->inner->rail_padded ? rail_padded : NULL, p->inner->rail_ask ? rail_ask : NULL,
+		rail_progress, rail_close, rail_fini, mr_reg, mr_dereg, dr_stage_create,
+		dr_stage_handle, dr_stage_connect, dr_stage_post_recv, dr_stage_post_send,
+		dr_stage_post_ctrl, dr_stage_flush, dr_stage_credit, dr_stage_progress,
+		dr_stage_fence, dr_stage_stats, p->inner->probe ? dr_stage_probe : NULL,
+		dr_stage_close, dr_stage_stop, dr_stage_fini };
 	*out = f;
 	return 0;
 }

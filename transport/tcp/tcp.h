@@ -67,11 +67,7 @@ struct tcp_rail {
 	struct sockaddr_storage peer, udp_peer; /* its listener, its heartbeat port */
 	bool has_peer, udp_connected;
 	struct dr_known_limit limit;
-	int64_t udp_next_ns; /* not connected: when rail_progress tries again */
-	/* rail_held: the next datagram asks for a time stamp; those that did and are not stamped yet; one of
-	 * them entered the device's queue. */
-	bool stamp_next, queued;
-	unsigned stamps;
+	int64_t udp_next_ns;	/* not connected: when rail_progress tries again */
 	struct tcp_path *paths; /* every path that is not closed */
 	unsigned n_paths;	/* every path that is not freed */
 
@@ -104,7 +100,6 @@ int dr_tcp_rail_handle(struct dr_rail *r, void *buf, size_t cap);
 int dr_tcp_rail_peer(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
 void dr_tcp_rail_dgram(struct dr_rail *r, const void *data, size_t len);
 void dr_tcp_rail_padded(struct dr_rail *r, const void *data, size_t len, uint32_t size);
-bool dr_tcp_rail_held(struct dr_rail *r);
 void dr_tcp_rail_ask(struct dr_rail *r, int64_t now_ns, struct dr_rail_answer *out);
 int dr_tcp_rail_progress(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 void dr_tcp_rail_close(struct dr_rail *r);

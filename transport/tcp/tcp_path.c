@@ -541,7 +541,6 @@ const struct dr_transport_ops dr_tcp_ops = {
 	dr_tcp_rail_peer,
 	dr_tcp_rail_dgram,
 	dr_tcp_rail_padded,
-	dr_tcp_rail_held,
 	dr_tcp_rail_ask,
 	dr_tcp_rail_progress,
 	dr_tcp_rail_close,

@@ -13,11 +13,8 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <linux/net_tstamp.h>
-#include <linux/sockios.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 enum {
@@ -112,16 +109,6 @@ static uint32_t find_scope(const struct tcp_rail *r)
 	return s6->sin6_scope_id ? s6->sin6_scope_id : if_nametoindex(r->ifname);
 }
 
-/* Without them, rail_held is always false. */
-static void allow_stamps(struct tcp_rail *r)
-{
-	uint32_t flags = SOF_TIMESTAMPING_SOFTWARE | SOF_TIMESTAMPING_OPT_TSONLY;
-
-	if (setsockopt(r->udp.fd, SOL_SOCKET, SO_TIMESTAMPING, &flags, sizeof(flags)) < 0)
-		dr_debug("tcp", "rail %u: no time stamps of datagrams: %s", r->base.index,
-			dr_errno_name(-errno));
-}
-
 static uint16_t local_port(int fd)
 {
 	struct sockaddr_storage sa;
@@ -185,8 +172,6 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 		err = open_in_range(r, SOCK_STREAM, &r->listener, e);
 	if (!err)
 		err = open_in_range(r, SOCK_DGRAM, &r->udp, e);
-	if (!err)
-		allow_stamps(r);
 	if (!err && p->poller) {
 		err = dr_poller_add(p->poller, &r->listener, EPOLLIN);
 		if (err)
@@ -299,37 +284,13 @@ void dr_tcp_known_add(const struct tcp_rail *r, int fd)
 		dr_known_add(&r->limit.peer);
 }
 
-/* Has the kernel tell when this datagram enters the device's queue. */
-static void ask_for_stamp(struct msghdr *msg, void *buf, size_t cap)
-{
-	struct cmsghdr *cm;
-
-	msg->msg_control = buf;
-	msg->msg_controllen = cap;
-	cm = CMSG_FIRSTHDR(msg);
-	cm->cmsg_level = SOL_SOCKET;
-	cm->cmsg_type = SO_TIMESTAMPING;
-	cm->cmsg_len = CMSG_LEN(sizeof(uint32_t));
-	*(uint32_t *)CMSG_DATA(cm) = SOF_TIMESTAMPING_TX_SCHED;
-}
-
 /* An ICMP error of an earlier datagram is reported in place of sending this one. */
 static void send_dgram(struct tcp_rail *r, struct iovec *iov, size_t n)
 {
-	_Alignas(struct cmsghdr) uint8_t control[CMSG_SPACE(sizeof(uint32_t))] = { 0 };
 	struct msghdr msg = { .msg_iov = iov, .msg_iovlen = n };
 
-	if (r->stamp_next)
-		ask_for_stamp(&msg, control, sizeof(control));
-	ssize_t rc = sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
-
-	if (rc < 0 && errno == ECONNREFUSED)
-		rc = sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
-	/* A datagram that the full socket did not take gets no stamp. */
-	if (rc >= 0 && r->stamp_next) {
-		r->stamp_next = false;
-		r->stamps++;
-	}
+	if (sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL) < 0 && errno == ECONNREFUSED)
+		(void)!sendmsg(r->udp.fd, &msg, MSG_NOSIGNAL);
 }
 
 void dr_tcp_rail_dgram(struct dr_rail *br, const void *data, size_t len)
@@ -353,34 +314,6 @@ void dr_tcp_rail_padded(struct dr_rail *br, const void *data, size_t len, uint32
 	dr_assert(size > len && size <= UINT16_MAX);
 	if (!r->closed && r->udp_connected && dr_known_may_send(&r->limit, size, true))
 		send_dgram(r, iov, 2);
-}
-
-/* The only messages in the error queue are time stamps. They must not stay there: they wake the poller. */
-static void read_stamps(struct tcp_rail *r)
-{
-	struct msghdr msg = { 0 };
-
-	while (r->stamps > 0 && recvmsg(r->udp.fd, &msg, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0) {
-		r->stamps--;
-		r->queued = true;
-	}
-}
-
-/* The kernel charges a datagram to its socket until the driver has sent it. One that asked for a time stamp and has
- * none waits for a link address: it is not in the device's queue. */
-bool dr_tcp_rail_held(struct dr_rail *br)
-{
-	struct tcp_rail *r = tcp_rail(br);
-	int bytes = 0;
-
-	read_stamps(r);
-	if (ioctl(r->udp.fd, SIOCOUTQ, &bytes) < 0 || bytes == 0) {
-		r->queued = false;
-		r->stamps = 0;
-		return false;
-	}
-	r->stamp_next = r->stamps == 0 && !r->queued;
-	return r->stamps == 0;
 }
 
 static void read_dgrams(struct tcp_rail *r)
@@ -423,7 +356,6 @@ int dr_tcp_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sin
 	r->n_events = 0;
 	udp_retry(r, now_ns);
 	if (r->udp_connected && (all || r->udp_fired)) {
-		read_stamps(r);
 		read_dgrams(r);
 	}
 	if (!r->closed)

@@ -537,52 +537,6 @@ static void a_silent_end_hears_its_peer_when_the_link_is_up(void **state)
 	assert_memory_equal(k->rail_sink[1].bytes, "gone", 4);
 }
 
-/* Datagrams wait in the device's queue. The socket takes no more of them, so that none can tell. */
-static void a_full_socket_says_nothing_has_left(void **state)
-{
-	uint8_t buf[DR_DGRAM_MAX] = "beat";
-	struct kit *k = *state;
-
-	if (old_netns < 0 ||
-		system("tc qdisc add dev lo root tbf rate 100kbit burst 10kb limit 1mb") != 0)
-		skip(); /* not allowed to, no tc, or no such queue in this kernel */
-	assert_false(k->rail[0]->ops->rail_held(k->rail[0]));
-	for (int i = 0; i < 200; i++)
-		k->rail[0]->ops->rail_padded(k->rail[0], buf, sizeof(buf), 9000);
-	for (int i = 0; i < 10; i++) {
-		assert_true(k->rail[0]->ops->rail_held(k->rail[0]));
-		k->rail[0]->ops->rail_padded(k->rail[0], buf, sizeof(buf), 9000);
-	}
-	assert_int_equal(system("tc qdisc del dev lo root"), 0);
-	k->rail[0]->ops->rail_dgram(k->rail[0], buf, sizeof(buf));
-	kit_until(k, !k->rail[0]->ops->rail_held(k->rail[0]));
-}
-
-/* One that waits, and has a time stamp of the queue, waits there: also after a stamp was lost, once nothing waits. */
-static void a_datagram_in_the_queue_is_held(void **state)
-{
-	uint8_t buf[DR_DGRAM_MAX] = "beat";
-	struct msghdr stamp = { 0 };
-	struct kit *k = *state;
-	struct tcp_rail *r = tcp_rail(k->rail[0]);
-
-	for (int lost = 1; lost >= 0; lost--) {
-		if (old_netns < 0 ||
-			system("tc qdisc add dev lo root tbf rate 100kbit burst 10kb limit 1mb") !=
-				0)
-			skip();
-		for (int i = 0; i < 10; i++) {
-			r->base.ops->rail_padded(&r->base, buf, sizeof(buf), 9000);
-			while (lost && recvmsg(r->udp.fd, &stamp, MSG_ERRQUEUE | MSG_DONTWAIT) >= 0)
-				;
-			assert_true(r->base.ops->rail_held(&r->base) || lost || i <= 1);
-		}
-		assert_int_equal(r->queued, !lost);
-		assert_int_equal(system("tc qdisc del dev lo root"), 0);
-		kit_until(k, !r->base.ops->rail_held(&r->base));
-	}
-}
-
 static void listening_says_what_is_wrong(void **state)
 {
 	struct kit *k = *state;
@@ -692,8 +646,6 @@ int main(void)
 		BOTH(a_peer_that_comes_back_is_heard),
 		BOTH_WITH(a_silent_end_hears_its_peer_when_the_link_is_up, netns_setup,
 			netns_teardown),
-		BOTH_WITH(a_full_socket_says_nothing_has_left, netns_setup, netns_teardown),
-		BOTH_WITH(a_datagram_in_the_queue_is_held, netns_setup, netns_teardown),
 		BOTH(listening_says_what_is_wrong),
 		BOTH(foreign_handles_are_refused),
 		BOTH(both_ends_are_bound_to_the_device),

@@ -353,7 +353,6 @@ const struct dr_transport_ops dr_verbs_ops = {
 	dr_verbs_rail_dgram,
 	dr_verbs_rail_padded,
 	NULL,
-	NULL,
 	dr_verbs_rail_progress,
 	dr_verbs_rail_close,
 	dr_verbs_rail_fini,

@@ -123,7 +123,6 @@ static int64_t queue_ns(struct sim_rail *r, const struct sim_dgram *d)
 		return 0;
 	k->busy_until = DR_MAX(r->w->now, k->busy_until) +
 			(int64_t)((double)d->size * 8e9 / k->o.bits_per_s);
-	r->held_until = k->busy_until;
 	return k->busy_until - r->w->now;
 }
 
@@ -166,11 +165,6 @@ static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, ui
 static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 {
 	sim_rail_padded(dr, data, len, (uint32_t)len);
-}
-
-static bool sim_rail_held(struct dr_rail *dr)
-{
-	return sim_rail_of(dr)->held_until > sim_rail_of(dr)->w->now;
 }
 
 /* The kernel's answer is back at the end that asked; a: it refuses. */
@@ -369,10 +363,10 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 
 const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 {
-#define SIM_OPS(NAME, CAPS, PADDED, HELD, ASK)                                                     \
+#define SIM_OPS(NAME, CAPS, PADDED, ASK)                                                           \
 	{                                                                                          \
 		sizeof(struct dr_transport_ops), NAME, CAPS, sim_listen, sim_rail_handle,          \
-			sim_rail_peer, sim_rail_dgram, PADDED, HELD, ASK, sim_rail_progress,       \
+			sim_rail_peer, sim_rail_dgram, PADDED, ASK, sim_rail_progress,             \
 			sim_rail_close, sim_rail_fini, sim_mr_reg, sim_mr_dereg, sim_create,       \
 			sim_handle, sim_connect, sim_post_recv, sim_post_send, sim_post_ctrl,      \
 			sim_flush, sim_credit, sim_progress, sim_fence, sim_stats, NULL,           \
@@ -381,9 +375,9 @@ const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 	static const struct dr_transport_ops of[] = {
 		SIM_OPS("sim-stream",
 			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded, sim_rail_held, sim_rail_ask),
-		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL, NULL),
-		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL, NULL),
+			sim_rail_padded, sim_rail_ask),
+		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL),
+		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
 	};
 
 	return &of[p];

@@ -259,8 +259,7 @@ struct sim_rail {
 	struct sim_conn *pending[TCP_PENDING_MAX]; /* by slot */
 	struct sim_items items;
 	unsigned n_dgrams;
-	int64_t dgram_at;   /* the last one sent arrives */
-	int64_t held_until; /* and leaves this host */
+	int64_t dgram_at; /* the last one sent arrives */
 	struct sim_path *paths;
 	struct dr_mr *mrs;
 	bool asks; /* rail_ask was called, and not ended */

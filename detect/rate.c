@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/rate.h"
+#include "detect/rate.h"
 
 #include <stdio.h>
 #include <string.h>

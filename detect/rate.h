@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_CHANNEL_RATE_H
-#define DR_CHANNEL_RATE_H
+#ifndef DR_DETECT_RATE_H
+#define DR_DETECT_RATE_H
 
 #include "base/defs.h"
 
@@ -8,8 +8,8 @@
 #include <stdbool.h>
 
 /*
- * Which rails are degraded: what each rail carries, and how many of its heartbeats are lost. Sans-IO: the
- * owner samples its channels and reports what it saw; times are monotonic ns, rates bit/s.
+ * Which rails are degraded: what each rail carries, and how many of its heartbeats are lost. Sans-
+ * IO: the owner samples its channels and reports what it saw; times are monotonic ns, rates bit/s.
  *
  * By rate: DR_RATE_JUDGED windows in a row in which data waited carried less than 1 / DR_RATE_SLOW
  * of what another rail carries (measured within DR_RATE_RECENT_NS), and no more if as many in a row
@@ -63,22 +63,26 @@ struct dr_rate_state {
 };
 
 void dr_rate_init(struct dr_rate *r, unsigned n_rails);
-/* Of the rail: `bytes` were acknowledged since the last call of the same owner; data has waited since
- * waited_ns, DR_NEVER: it did not. Several owners may use a rail. True: the rail's verdict changed. */
+/* Of the rail: `bytes` were acknowledged since the last call of the same owner; data has waited
+ * since waited_ns, DR_NEVER: it did not. Several owners may use a rail. True: the rail's verdict
+ * changed. */
 bool dr_rate_acked(
 	struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now);
-/* Of `sent` heartbeats `lost` did not arrive (negative: more arrived than were sent in this time). */
+/* Of `sent` heartbeats `lost` did not arrive (negative: more arrived than were sent in this
+ * time). */
 bool dr_rate_datagrams(struct dr_rate *r, unsigned rail, int sent, int lost, int64_t now);
 void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *out);
 /* The fastest other rail that was measured lately; -1: none. */
 int dr_rate_reference(const struct dr_rate *r, unsigned rail, int64_t now);
-/* `bps`, which the rail carries at least, is so much that it need not be asked whether data waits. */
+/* `bps`, which the rail carries at least, is so much that it need not be asked whether data
+ * waits. */
 bool dr_rate_enough(const struct dr_rate *r, unsigned rail, double bps, int64_t now);
 /* "rail 0 is degraded: ..." without the rail's name, for people. */
 void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len);
 
-/* The peer's reports of our small datagrams on one rail. What is under way, perhaps in a long queue, is not lost: only
- * datagrams are counted that are older than the newest one that the peer received. */
+/* The peer's reports of our small datagrams on one rail. What is under way, perhaps in a long
+ * queue, is not lost: only datagrams are counted that are older than the newest one that the
+ * peer received. */
 struct dr_rate_report {
 	uint64_t number; /* of the peer's report */
 	uint64_t newest; /* our newest datagram that it received on the rail */
@@ -99,8 +103,8 @@ struct dr_rate_reports {
 	bool counted;	    /* the next two are known */
 	uint16_t sent, got; /* up to the last call that counted */
 };
-/* False: no new report, or the first one after a pause of more than pause_ns, in which the peer may have been
- * stopped. To be called after each tick that may have sent datagrams. */
+/* False: no new report, or the first one after a pause of more than pause_ns, in which the peer
+ * may have been stopped. To be called after each tick that may have sent datagrams. */
 bool dr_rate_report(struct dr_rate_reports *p, const struct dr_rate_report *now, int64_t pause_ns,
 	int *sent, int *lost);
 

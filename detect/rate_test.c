@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/rate.h"
+#include "detect/rate.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -140,7 +140,8 @@ static void test_an_old_measurement_is_no_reference(void **state)
 	assert_int_equal(dr_rate_reference(&r, 0, now), -1);
 }
 
-/* Two workers use the rail: the sum of both is what it carries, and it is enough that one of them waits. */
+/* Two workers use the rail: the sum of both is what it carries, and it is enough that one of
+ * them waits. */
 static void test_the_rates_of_all_workers_count(void **state)
 {
 	(void)state;
@@ -207,8 +208,8 @@ static void test_five_percent_loss_is_no_degradation(void **state)
 	assert_int_equal(state_of(0).loss_percent, 19);
 }
 
-/* The peer's report `number`: it received datagram `newest` last and `got` small ones. We have sent `sent` on this
- * rail alone. */
+/* The peer's report `number`: it received datagram `newest` last and `got` small ones. We have
+ * sent `sent` on this rail alone. */
 static bool report(struct dr_rate_reports *p, uint64_t number, uint64_t newest, unsigned got,
 	unsigned sent, int *lost)
 {

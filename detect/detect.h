@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_DETECT_DETECT_H
+#define DR_DETECT_DETECT_H
+
+#include "detect/rules.h"
+
+#include <stdint.h>
+
+/*
+ * What is known of the rails between two processes, and the verdicts on them. Sans-IO: the owner
+ * tells what it received and when (monotonic ns), and asks for verdicts in its ticks. One thread.
+ *
+ * Each heartbeat says how many of them its sender has sent on each rail. So a rail on which
+ * heartbeats are missing is known from those of the other rails, whatever either process did
+ * meanwhile: one that stands sends none, and what waits to be read is read before a verdict.
+ */
+enum {
+	DR_DETECT_RAILS_MAX = 16,
+	DR_DETECT_SILENCES = 16,
+	DR_DETECT_DOWN = UINT8_MAX, /* of dr_detect_missed: the rail is down here, and silent */
+};
+
+struct dr_detect_rail {
+	bool down;	   /* the verdict */
+	bool padded_only;  /* down until a padded heartbeat arrives */
+	bool mute;	   /* carries bytes, and no heartbeats */
+	bool suspected;	   /* by the owner */
+	bool no_path;	   /* nothing can be heard on it, since heartbeats use the paths */
+	uint8_t peer_miss; /* heartbeats that the peer misses, as it reported last; DR_DETECT_DOWN */
+	uint8_t worst;	   /* misses of the present silence, if it is longer than usual; */
+	uint8_t ended;	   /* most of those that ended since the last tick */
+	uint8_t good;	   /* DOWN: intervals in a row in which it was heard */
+	uint16_t sent;	   /* that the peer has sent on it, as it reported last; */
+	uint16_t heard_at; /* the same when the rail was heard last */
+	int64_t heard_ns, acked_ns, beat_ns, suspect_ns, good_ns;
+	int64_t beat_gap_ns;
+	/* The longest time between two signs of life in the present and the last tenth of a
+	 * second or so; 0: unknown. */
+	int64_t gap_ns[2];
+};
+
+struct dr_detector {
+	unsigned n_rails;
+	int64_t interval_ns;
+	bool on_paths; /* set by the owner: heartbeats use the paths, so that no rail is mute */
+	struct dr_detect_rail rail[DR_DETECT_RAILS_MAX];
+	bool heard, beat; /* on any rail, since the last tick */
+	int64_t gaps_ns, tick_ns;
+	int64_t silent_ns; /* no rail was heard, in executed ticks */
+	int64_t alive_ns;  /* the last tick in which one was */
+};
+
+/* Results of a tick; bit i stands for rail i. */
+struct dr_detect_out {
+	uint32_t fell, rose;
+	const struct dr_rail_rule *rule[DR_DETECT_RAILS_MAX]; /* of these */
+	uint8_t ended
+		[DR_DETECT_RAILS_MAX]; /* misses of a silence that ended; the last value: or more */
+};
+
+void dr_detect_init(struct dr_detector *d, unsigned n_rails, int64_t interval_ns);
+void dr_detect_start(struct dr_detector *d, int64_t now);
+/* Bytes came on the rail at at_ns. late: they may have waited, since their reader stood: they
+ * end no silence of all rails. */
+void dr_detect_life(struct dr_detector *d, unsigned rail, bool late, int64_t at_ns);
+/* A heartbeat came on the rail; after dr_detect_report if it is the newest one. */
+void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now);
+/* The newest heartbeat of the peer, on whichever rail, says this of the rail. */
+void dr_detect_report(struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss);
+/* The peer's kernel or NIC acknowledged bytes: the rail works, whether or not the process runs. */
+void dr_detect_acked(struct dr_detector *d, unsigned rail, int64_t now);
+/* Whether heartbeats use the paths and none of the rail's is up here. */
+void dr_detect_no_path(struct dr_detector *d, unsigned rail, bool none);
+/* Data on the rail waits for an answer longer than usual. */
+void dr_detect_suspect(struct dr_detector *d, unsigned rail, int64_t now);
+/* It is known to be down (link state, another worker), or carries no padded heartbeats (padded). */
+void dr_detect_force_down(struct dr_detector *d, unsigned rail, bool padded);
+/* The rail is up, and not heard as it should be, here or at the peer. */
+bool dr_detect_suspected(const struct dr_detector *d, unsigned rail);
+/* The same, or one heartbeat is missing, which may be on its way. */
+bool dr_detect_misses(const struct dr_detector *d, unsigned rail);
+/* Bits of the rails that the next heartbeat of another rail may bring down: read what has
+ * arrived on them before. */
+uint32_t dr_detect_suspects(const struct dr_detector *d);
+/* Heartbeats that are missing here, for the report to the peer; 2 at least if the rail is
+ * suspected. */
+uint8_t dr_detect_missed(const struct dr_detector *d, unsigned rail);
+/* Verdicts. interval: so much time of this process has passed since the last call at most. */
+void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *out);
+/* The longest time between two reads of bytes on a path of the rail, since the last call; of
+ * several paths the shortest such time; 0: unknown. Heartbeats that come more often replace it. */
+void dr_detect_gap(struct dr_detector *d, unsigned rail, int64_t bytes_gap_ns);
+/* The usual longest time between two signs of life; not less than an interval before it was
+ * observed. */
+int64_t dr_detect_usual_gap(const struct dr_detector *d, unsigned rail);
+
+#endif
