@@ -71,7 +71,7 @@ static inline void flow_open_with(
 	struct dr_err e = { 0 };
 
 	memset(f, 0, sizeof(*f));
-	pair_open_with(&f->p, o, detect, NULL, 0);
+	pair_open_with(&f->p, o, detect);
 	run_for(&f->p, 2 * DR_NS_PER_S);
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_memory m = { .base = f->buf[end], .len = WINDOW * CHUNK };

@@ -2,7 +2,6 @@
 #include "channel/heartbeat_priv.h"
 
 #include "base/wire.h"
-#include "detect/rate.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -11,16 +10,15 @@
 /*
  * Datagram, big endian: u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n |
  * u8 flags (1 fast phase, 2 report, 4 stand) | u16 size | u64 number | u64 stand, if the flag is
- * set | n x (u8 miss | u32 newest | u32 newest padded | u16 small | u16 sent) | 16 B MAC | padding
+ * set | n x (u8 miss | u32 newest | u32 newest padded | u8 loss | u16 sent) | 16 B MAC | padding
  * size: of the datagram, padding included. stand: bit i, the worker at position i of the sender's
  * process stands. miss: see dr_detect_missed. newest: low bits of numbers received on that rail.
- * small, sent: of the number of datagrams without padding received and sent there, this one
- * included. number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two
+ * loss: dr_rate_loss.percent. sent: datagrams without padding sent there, this one included. number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two
  * years; below, 32 bits that count. MAC: SipHash-2-4 of 128 bits (libsodium
  * crypto_shorthash_siphashx24), designed for short messages, over all bytes before it, with a key
  * of its own for each direction.
  */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 8, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 13 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 9, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 12 };
 enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4 };
 static const int64_t STAND_NS =
 	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
@@ -41,6 +39,8 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	h->connector = connector;
 	dr_key_derive(token, connector ? DR_KEY_BEAT_CONNECTOR : DR_KEY_BEAT_ACCEPTOR, h->tx_key);
 	dr_key_derive(token, connector ? DR_KEY_BEAT_ACCEPTOR : DR_KEY_BEAT_CONNECTOR, h->rx_key);
+	for (unsigned i = 0; i < n_rails; i++)
+		h->rail[i].loss.percent = h->rail[i].peer_loss = DR_RATE_UNKNOWN;
 	h->mark = 1;
 	h->next_ns = DR_NEVER;
 	h->budget = DR_HB_BUDGET;
@@ -139,7 +139,7 @@ static void take_report(struct dr_hb *h, struct dr_rbuf *r)
 		dr_rbuf_u8(r, &miss);
 		dr_rbuf_u32(r, &newest);
 		dr_rbuf_u32(r, &padded);
-		dr_rbuf_u16(r, &h->rail[i].peer_small);
+		dr_rbuf_u8(r, &h->rail[i].peer_loss);
 		dr_rbuf_u16(r, &sent);
 		dr_detect_report(&h->d, i, sent, miss);
 		padded_report(h, i, newest, padded);
@@ -160,6 +160,18 @@ static void take_newest(struct dr_hb *h, struct dr_rbuf *reports, uint8_t flags,
 static size_t head_len(uint8_t flags)
 {
 	return HB_FIXED + (flags & FLAG_STAND ? sizeof(uint64_t) : 0);
+}
+
+/* What these reports say of the datagrams sent on the rail. */
+static uint16_t rail_sent(const void *reports, unsigned rail)
+{
+	struct dr_rbuf r;
+	uint16_t sent = 0;
+
+	dr_rbuf_init(
+		&r, (const uint8_t *)reports + (rail + 1) * HB_REPORT - sizeof(sent), sizeof(sent));
+	dr_rbuf_u16(&r, &sent);
+	return sent;
 }
 
 /* The newest of our datagrams that these reports name. */
@@ -223,7 +235,8 @@ int dr_hb_receive(
 		h->rail[rail].rx_padded = number;
 		h->asked = true;
 	} else {
-		h->rail[rail].small++;
+		dr_rate_heard(
+			&h->rail[rail].loss, rail_sent(reports, rail), h->d.rail[rail].down, now);
 	}
 	h->received++;
 	h->beat = true;
@@ -286,7 +299,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 		dr_wbuf_u8(&w, dr_detect_missed(&h->d, i));
 		dr_wbuf_u32(&w, (uint32_t)r->rx_tick);
 		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
-		dr_wbuf_u16(&w, r->small);
+		dr_wbuf_u8(&w, r->loss.percent);
 		dr_wbuf_u16(&w, r->small_sent);
 	}
 	mac(h->tx_key, buf, w.len, tag);
@@ -423,15 +436,4 @@ void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)
 {
 	dr_assert(h->d.rail[rail].padded_only);
 	h->rail[rail].padded_size = size;
-}
-
-void dr_hb_small(const struct dr_hb *h, unsigned rail, struct dr_rate_report *out)
-{
-	const struct dr_hb_rail *r = &h->rail[rail];
-
-	*out = (struct dr_rate_report){ .number = h->told,
-		.newest = full_number(h->tick, r->peer_newest),
-		.got = r->peer_small,
-		.last = h->tick,
-		.sent = r->small_sent };
 }

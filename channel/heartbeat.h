@@ -4,6 +4,7 @@
 
 #include "base/key.h"
 #include "detect/detect.h"
+#include "detect/rate.h"
 #include "transport/path.h"
 
 /*
@@ -40,9 +41,10 @@ struct dr_hb_rail {
 	unsigned n_padded;
 	unsigned padded_lost; /* of these, overtaken by a small one */
 	unsigned quick;	      /* padded datagrams to be sent more often than once per interval */
-	/* Small datagrams, all so far: received; sent; received by the peer, as it reported last. */
-	uint16_t small, small_sent, peer_small;
-	uint32_t peer_newest; /* newest datagram of the last report of the peer */
+	uint16_t small_sent;  /* without padding, all so far */
+	struct dr_rate_loss loss; /* of the peer's on their way; */
+	uint8_t peer_loss;	  /* of ours, in percent, as it reported last */
+	uint32_t peer_newest;	  /* newest datagram of the last report of the peer */
 	uint32_t peer_padded,
 		asked_padded; /* newest padded one of the peer's reports: last, and then */
 };
@@ -132,8 +134,5 @@ bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_
 bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
 /* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
-/* What is known of the rail's small datagrams; ns is not set. */
-struct dr_rate_report;
-void dr_hb_small(const struct dr_hb *h, unsigned rail, struct dr_rate_report *out);
 
 #endif

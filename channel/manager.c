@@ -206,8 +206,6 @@ int dr_manager_handle(struct dr_manager *m, unsigned i, struct dr_handle *out)
 int dr_manager_start(
 	struct dr_manager *m, const struct dr_handle *h, unsigned n, int64_t now, struct dr_err *e)
 {
-	unsigned r = m->prm.n_rails;
-
 	if (n != dr_manager_handle_count(m))
 		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
 			m->prm.gpu, n, dr_manager_handle_count(m));
@@ -219,10 +217,7 @@ int dr_manager_start(
 		if (rc != 0)
 			return rc;
 	}
-	for (unsigned i = 0; m->prm.life && i < r; i++)
-		m->falls_seen[i] =
-			atomic_load_explicit(&m->prm.life->falls[i], memory_order_relaxed);
-	for (unsigned i = 0; i < r; i++)
+	for (unsigned i = 0; i < m->prm.n_rails; i++)
 		m->waited_ns[i] = DR_NEVER;
 	if (!m->peer->shared)
 		dr_hb_start(m->hb, now);

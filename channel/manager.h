@@ -20,12 +20,7 @@
  * peer; start with the peer's; close, drive until closed; destroy. Channels come and go between
  * create and close: dr_manager_open_channel.
  */
-enum {
-	DR_RAILS_MAX = 16,
-	DR_MANAGER_CHANNELS_MAX = 65536,
-	DR_SILENCES = 16,
-	DR_POSITIONS_MAX = 64
-};
+enum { DR_RAILS_MAX = 16, DR_MANAGER_CHANNELS_MAX = 65536, DR_POSITIONS_MAX = 64 };
 
 enum dr_detect {
 	DR_DETECT_FAST,
@@ -74,16 +69,6 @@ struct dr_manager_ops {
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
-/* What the ChannelManagers of a session share about the rails, since a rail is a pair of NICs. Without a common
- * peer: a rail that one worker hears is alive for all, even if the datagrams of another were lost; a rail that one
- * declares down is left by all. Relaxed atomics: only recent values matter, no order between them. */
-struct dr_rail_life {
-	_Atomic int64_t heard_ns[DR_RAILS_MAX]; /* last sign of life, monotonic */
-	_Atomic uint32_t falls[DR_RAILS_MAX]; /* incremented when a worker declares the rail down */
-	/* Silences that ended before the rail was declared down, by missed heartbeats; the last: or more. */
-	_Atomic uint64_t silences[DR_RAILS_MAX][DR_SILENCES];
-};
-
 struct dr_manager_params {
 	const struct dr_transport_ops *transport;
 	unsigned gpu;
@@ -109,8 +94,7 @@ struct dr_manager_params {
 	int sockbuf, dscp;
 	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
 	struct dr_peer *peer; /* sends the heartbeats, see channel/peer.h; NULL: the manager does */
-	struct dr_rail_life *life;   /* shared by the managers of a session; NULL: not shared */
-	struct dr_rail_rates *rates; /* the same */
+	struct dr_rail_rates *rates; /* shared by the managers of a session; NULL: not shared */
 	const struct dr_manager_ops *ops;
 	void *arg;
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */

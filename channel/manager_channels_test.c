@@ -30,7 +30,7 @@ static void rails_only(struct pair *p, enum dr_sim_personality kind)
 {
 	struct dr_sim_opts o = world_of(kind);
 
-	pair_make(p, &o, DR_DETECT_FAST, NULL, 0);
+	pair_make(p, &o, DR_DETECT_FAST);
 	introduce_rails(p);
 	run_for(p, 100 * DR_NS_PER_MS);
 }

@@ -12,8 +12,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-_Static_assert((int)DR_SILENCES == (int)DR_DETECT_SILENCES, "one histogram");
-
 /* Shared by manager*.c and peer.c. */
 
 /* A rail as seen from all managers. */
@@ -27,6 +25,7 @@ struct peer_rail {
 	bool down;	       /* the last one */
 	int err;	       /* of the last fall */
 	char why[160];
+	uint8_t loss; /* of our heartbeats, in percent, as it was judged last */
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
 
@@ -40,7 +39,6 @@ struct dr_peer {
 	_Atomic uint32_t ticks;	   /* full ticks so far */
 	_Atomic uint32_t verdicts; /* counts all falls and rises */
 	struct peer_rail rail[DR_RAILS_MAX];
-	struct dr_rate_reports reports[DR_RAILS_MAX];
 	uint32_t suspect; /* dr_hb_out.suspect of the last tick */
 	struct dr_manager *driver, *managers;
 	unsigned n_open;
@@ -127,7 +125,6 @@ struct dr_manager {
 	 * stand, last. */
 	int64_t ask_ns, probe_ns, answer_at_ns, answered_ns, stood_ns;
 	int64_t silence_reported_ns;
-	uint32_t falls_seen[DR_RAILS_MAX]; /* last values of the counters of dr_rail_life */
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
 	int64_t now;
 	/* Of the peer, see peer.c. */
@@ -138,8 +135,7 @@ struct dr_manager {
 	uint32_t verdicts_seen, ticks_seen;
 	struct {
 		uint32_t falls, rises;
-		int64_t rx_ns;	 /* dr_peer_heard_ns at the last look of any manager */
-		int64_t life_ns; /* what the workers have shared of it */
+		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
 	uint32_t padded_size[DR_RAILS_MAX]; /* that its doubts ask for; 0: none */
 	int64_t look_ns;		    /* the next look is due */

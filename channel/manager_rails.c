@@ -217,51 +217,12 @@ static int read_suspects(struct dr_manager *m)
 	return n;
 }
 
-/* Shares with the other workers which rails are heard. */
-static void share_life(struct dr_manager *m)
+static void count_silences(struct dr_manager *m, const struct dr_hb_out *out)
 {
-	struct dr_rail_life *l = m->prm.life;
-
-	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
-		int64_t mine = m->hb->d.rail[r].heard_ns;
-		int64_t theirs = atomic_load_explicit(&l->heard_ns[r], memory_order_relaxed);
-
-		if (theirs > DR_MAX(mine, m->seen[r].life_ns))
-			dr_detect_life(&m->hb->d, r, false, theirs);
-		else if (mine > theirs)
-			atomic_store_explicit(&l->heard_ns[r], mine, memory_order_relaxed);
-		m->seen[r].life_ns = DR_MAX(mine, theirs);
-	}
-}
-
-/* Adds to out->fell the rails that another worker declared down since the last tick, and shares our
- * own. */
-static void share_falls(struct dr_manager *m, struct dr_hb_out *out)
-{
-	struct dr_rail_life *l = m->prm.life;
-
-	for (unsigned r = 0; l && !m->peer->shared && r < m->prm.n_rails; r++) {
-		uint32_t falls = atomic_load_explicit(&l->falls[r], memory_order_relaxed);
-
-		if (falls != m->falls_seen[r] && !m->hb->d.rail[r].down) {
-			dr_detect_force_down(&m->hb->d, r, false);
-			out->v.fell |= 1u << r;
-		} else if (out->v.fell & (1u << r)) {
-			falls = 1 +
-				atomic_fetch_add_explicit(&l->falls[r], 1, memory_order_relaxed);
-		}
-		m->falls_seen[r] = falls;
-	}
-}
-
-static void share_silences(struct dr_manager *m, const struct dr_hb_out *out)
-{
-	struct dr_rail_life *l = m->prm.life;
-
-	for (unsigned r = 0; l && r < m->prm.n_rails; r++)
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (out->v.ended[r] > 0)
 			atomic_fetch_add_explicit(
-				&l->silences[r][out->v.ended[r]], 1, memory_order_relaxed);
+				&m->rates->silences[r][out->v.ended[r]], 1, memory_order_relaxed);
 }
 
 /* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
@@ -611,8 +572,7 @@ static void judge(struct dr_manager *m, const struct dr_hb_out *out)
 		const struct dr_rail_rule *rule = out->v.rule[r];
 
 		if ((out->v.fell & (1u << r)) && m->prm.detect == DR_DETECT_FAST)
-			dr_peer_fell(m->peer, r, rule ? rule->err : -ETIMEDOUT,
-				rule ? rule->says : "another worker has declared the rail down");
+			dr_peer_fell(m->peer, r, rule->err, rule->says);
 		if (out->v.rose & (1u << r))
 			dr_peer_rose(m->peer, r);
 	}
@@ -668,7 +628,6 @@ static int look(struct dr_manager *m)
 	/* Last, so that whatever speaks against a rail was read before what has arrived on it. */
 	n += read_suspects(m);
 	busy = collect_life(m);
-	share_life(m);
 	look_for_paths(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
@@ -678,8 +637,7 @@ static int look(struct dr_manager *m)
 		probe_suspects(m);
 	full = dr_peer_looked(m, &out);
 	dr_manager_rates(m);
-	share_falls(m, &out);
-	share_silences(m, &out);
+	count_silences(m, &out);
 	if (full) {
 		pass_gaps(m, out.full);
 		if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)

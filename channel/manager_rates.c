@@ -17,7 +17,6 @@
  *  4. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
-static const int64_t PAUSE_NS = 500 * DR_NS_PER_MS;
 
 static unsigned rail_of(const struct mgr_channel *c, unsigned path)
 {
@@ -141,20 +140,17 @@ static void sample(struct dr_manager *m)
 			tell(m, r);
 }
 
-static void count_losses(struct dr_manager *m, unsigned r)
+/* The loss of our heartbeats that the peer reports. */
+static void judge_loss(struct dr_manager *m, unsigned r)
 {
-	int64_t pause = DR_MAX(PAUSE_NS, 20 * m->prm.heartbeat_ns);
-	struct dr_rate_report now;
-	int sent, lost;
+	uint8_t *seen = &m->peer->rail[r].loss, loss = m->hb->rail[r].peer_loss;
 	bool changed;
 
-	dr_hb_small(m->hb, r, &now);
-	now.ns = m->now;
-	if (!dr_rate_report(&m->peer->reports[r], &now, pause, &sent, &lost) || m->stalled ||
-		m->rail[r].state == DR_RAIL_DOWN)
+	if (loss == *seen || loss > 100 || m->stalled || m->rail[r].state == DR_RAIL_DOWN)
 		return;
+	*seen = loss;
 	pthread_mutex_lock(&m->rates->lock);
-	changed = dr_rate_datagrams(&m->rates->rate, r, sent, lost, m->now);
+	changed = dr_rate_lost(&m->rates->rate, r, loss);
 	pthread_mutex_unlock(&m->rates->lock);
 	if (changed)
 		tell(m, r);
@@ -170,7 +166,7 @@ void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c)
 void dr_manager_rates(struct dr_manager *m)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		count_losses(m, r);
+		judge_loss(m, r);
 	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
 		return;
 	sample(m);

@@ -52,7 +52,7 @@ static void test_a_rail_without_paths_is_not_silent(void **state)
 
 	(void)state;
 	o.fence_min_ns = 8 * BEAT_NS;
-	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	pair_open_with(&p, &o, DR_DETECT_FAST);
 	both_paths_up(&p);
 	for (unsigned end = 0; end < 2; end++)
 		for (uint32_t c = 0; c < CHANNELS; c++) /* both paths over rail 1 */
@@ -102,114 +102,25 @@ static void test_lost_resets_of_both_paths(void **state)
 	lost_resets(DR_SIM_REMOTE_WRITE);
 }
 
-/* What one worker's peer sends is lost: another worker hears the rail, so it lives. */
-static void heard_by_another(bool shared)
-{
-	struct dr_rail_life life = { 0 };
-	struct pair a, b;
-
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, 0);
-	run_for(&a, BEAT_NS / 3); /* workers do not tick at the same time */
-	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, shared ? &life : NULL, dr_sim_world_now(a.w));
-	run_both(&a, &b, 100 * DR_NS_PER_MS);
-	dr_sim_cut(a.w, 0, DR_SIM_NODE1, true);
-	run_both(&a, &b, 20 * BEAT_NS);
-	assert_int_equal(a.downs[0][0] > 0, !shared);
-	assert_int_equal(b.downs[0][0], 0);
-	pair_close(&a);
-	pair_close(&b);
-}
-
-static void test_workers_share_what_they_hear(void **state)
-{
-	(void)state;
-	heard_by_another(true);
-	heard_by_another(false); /* alone, it would have been misled */
-}
-
-/* What one worker finds dead, all leave at once; and come back to when it is heard again. */
-static void test_workers_share_what_fell(void **state)
-{
-	struct dr_rail_life life = { 0 };
-	struct pair a, b;
-
-	(void)state;
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
-	run_for(&a, BEAT_NS / 3); /* workers do not tick at the same time */
-	pair_open(&b, DR_SIM_STREAM, DR_DETECT_FAST, &life, dr_sim_world_now(a.w));
-	run_both(&a, &b, 100 * DR_NS_PER_MS);
-	life.falls[0]++; /* as a worker does that found rail 0 silent */
-	run_both(&a, &b, 2 * BEAT_NS);
-	assert_int_equal(a.downs[0][0], 1);
-	assert_int_equal(b.downs[0][0], 1);
-	assert_int_equal(a.downs[0][1] + b.downs[0][1], 0);
-	assert_int_equal(life.falls[0], 1); /* reported once, not again and again */
-	run_both(&a, &b, 20 * BEAT_NS);
-	assert_int_equal(dr_manager_rail_state(a.m[0], 0), DR_RAIL_ALIVE);
-	assert_int_equal(a.downs[0][0], 1);
-	pair_close(&a);
-	pair_close(&b);
-}
-
-static void test_a_fall_is_told_to_the_others(void **state)
-{
-	struct dr_rail_life life = { 0 };
-	struct pair a;
-
-	(void)state;
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
-	both_paths_up(&a);
-	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
-	run_for(&a, 10 * BEAT_NS);
-	assert_int_equal(a.downs[0][0], 1);
-	assert_int_equal(life.falls[0], 1);
-	assert_int_equal(life.falls[1], 0);
-	pair_close(&a);
-}
-
 /* Of a rail that did not fall, too. */
 static void test_silences_are_counted(void **state)
 {
-	struct dr_rail_life life = { 0 };
 	unsigned n[RAILS] = { 0 };
 	struct pair a;
 
 	(void)state;
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
+	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST);
 	both_paths_up(&a);
 	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
 	run_for(&a, 3 * BEAT_NS / 2);
 	dr_sim_cut(a.w, 0, DR_SIM_BOTH, false);
 	run_for(&a, 10 * BEAT_NS);
 	for (unsigned r = 0; r < RAILS; r++)
-		for (unsigned i = 0; i < DR_SILENCES; i++)
-			n[r] += (unsigned)life.silences[r][i];
+		for (unsigned i = 0; i < DR_DETECT_SILENCES; i++)
+			n[r] += (unsigned)a.m[0]->rates->silences[r][i];
 	assert_int_equal(a.downs[0][0], 0);
 	assert_int_equal(n[0], 1);
 	assert_int_equal(n[1], 0);
-	pair_close(&a);
-}
-
-/* Our own peer stands still, another worker's runs and is heard on one rail: no evidence for us. */
-static void test_another_workers_peer_is_no_evidence(void **state)
-{
-	struct dr_rail_life life = { 0 };
-	struct pair a;
-
-	(void)state;
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST, &life, 0);
-	both_paths_up(&a);
-	for (int i = 0; i < 200; i++) {
-		dr_sim_world_step(a.w, dr_sim_world_now(a.w) + BEAT_NS / 2);
-		life.heard_ns[1] = dr_sim_world_clock(a.w, 0);
-		if (i == 50) { /* one tick of the own peer, of which rail 0 loses its part */
-			dr_sim_cut(a.w, 0, DR_SIM_NODE1, true);
-			dr_manager_tick(a.m[1], dr_sim_world_clock(a.w, 1));
-		}
-		dr_manager_tick(a.m[0], dr_sim_world_clock(a.w, 0));
-	}
-	assert_int_equal(a.downs[0][0] + a.downs[0][1], 0);
-	dr_sim_cut(a.w, 0, DR_SIM_NODE1, false);
 	pair_close(&a);
 }
 
@@ -257,7 +168,7 @@ static void link_events(enum dr_detect detect)
 	struct dr_channel_stats st;
 	struct pair p;
 
-	pair_open(&p, DR_SIM_STREAM, detect, NULL, 0);
+	pair_open(&p, DR_SIM_STREAM, detect);
 	both_paths_up(&p);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	dr_manager_link(p.m[0], 7, false, dr_sim_world_clock(p.w, 0)); /* somebody else's */
@@ -320,7 +231,7 @@ static void test_transport_alone_judges(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_TRANSPORT, NULL, 0);
+	pair_open(&p, DR_SIM_PLUGIN, DR_DETECT_TRANSPORT);
 	both_paths_up(&p);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
@@ -366,7 +277,7 @@ static void stopped_peer(enum dr_sim_personality kind, bool one_rail, bool cut, 
 	o.segment_bytes = 256;
 	o.rcvbuf_bytes = 512;
 	o.ctrl_depth = 4;
-	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	pair_open_with(&p, &o, DR_DETECT_FAST);
 	both_paths_up(&p);
 	if (one_rail) {
 		dr_sim_cut(p.w, 1, DR_SIM_BOTH, true);
@@ -412,7 +323,7 @@ static void test_a_stopped_peer_that_goes_on_behind_a_cut_is_lost(void **state)
 		o.segment_bytes = 256;
 		o.rcvbuf_bytes = 512;
 		o.ctrl_depth = 4;
-		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+		pair_open_with(&p, &o, DR_DETECT_FAST);
 		both_paths_up(&p);
 		stop_peer_for(&p, 5 * DR_NS_PER_S);
 		cut_all(&p, true);
@@ -434,7 +345,7 @@ static void test_silence_of_an_unknown_cause_is_waited_for(void **state)
 
 		o.mute = true;
 		o.retry_count = 10000;
-		pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+		pair_open_with(&p, &o, DR_DETECT_FAST);
 		both_paths_up(&p);
 		cut_all(&p, cut);
 		stop_peer_for(&p, 55 * DR_NS_PER_S);
@@ -646,7 +557,7 @@ static void test_dial_to_a_dead_channel_is_refused(void **state)
  * that the peer's kernel would refuse. */
 static void peer_ends_meanwhile(struct pair *p, int64_t stands_ns)
 {
-	pair_open(p, DR_SIM_STREAM, DR_DETECT_FAST, NULL, 0);
+	pair_open(p, DR_SIM_STREAM, DR_DETECT_FAST);
 	both_paths_up(p);
 	for (unsigned i = 0; i < RAILS; i++)
 		dr_sim_cut(p->w, i, DR_SIM_BOTH, true);
@@ -693,11 +604,7 @@ int main(void)
 		cmocka_unit_test(test_missed_beats_go_onto_every_path),
 		cmocka_unit_test(test_a_rail_without_paths_is_not_silent),
 		cmocka_unit_test(test_lost_resets_of_both_paths),
-		cmocka_unit_test(test_workers_share_what_they_hear),
-		cmocka_unit_test(test_workers_share_what_fell),
-		cmocka_unit_test(test_a_fall_is_told_to_the_others),
 		cmocka_unit_test(test_silences_are_counted),
-		cmocka_unit_test(test_another_workers_peer_is_no_evidence),
 		cmocka_unit_test(test_unread_data_clears_a_rail),
 		cmocka_unit_test(test_link_goes_down_before_the_rail_is_heard),
 		cmocka_unit_test(test_transport_alone_judges),

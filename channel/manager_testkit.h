@@ -131,16 +131,13 @@ static inline void introduce(struct pair *p)
 		open_channel(p, c);
 }
 
-/* Managers that were not started. life: of the workers at end 0; NULL: they share nothing. The world's clock begins
- * at at_ns. */
-static inline void pair_make(struct pair *p, const struct dr_sim_opts *o, enum dr_detect detect,
-	struct dr_rail_life *life, int64_t at_ns)
+/* Managers that were not started. */
+static inline void pair_make(struct pair *p, const struct dr_sim_opts *o, enum dr_detect detect)
 {
 	enum dr_sim_personality kind = o->personality;
 
 	memset(p, 0, sizeof(*p));
 	assert_int_equal(dr_sim_world_create(1, o, &p->w), 0);
-	dr_sim_world_step(p->w, at_ns);
 	for (unsigned end = 0; end < 2; end++) {
 		struct dr_sim_rail_params rp = { .world = p->w, .node = end };
 		struct dr_manager_params mp = { .transport = dr_sim_ops(kind),
@@ -151,7 +148,6 @@ static inline void pair_make(struct pair *p, const struct dr_sim_opts *o, enum d
 			.detect = detect,
 			.failback = true,
 			.hold_down_ns = DR_NS_PER_S,
-			.life = end == 0 ? life : NULL,
 			.ops = &ops,
 			.kind_params = &rp };
 		struct dr_err e = { 0 };
@@ -165,10 +161,10 @@ static inline void pair_make(struct pair *p, const struct dr_sim_opts *o, enum d
 	}
 }
 
-static inline void pair_open_with(struct pair *p, const struct dr_sim_opts *o,
-	enum dr_detect detect, struct dr_rail_life *life, int64_t at_ns)
+static inline void pair_open_with(
+	struct pair *p, const struct dr_sim_opts *o, enum dr_detect detect)
 {
-	pair_make(p, o, detect, life, at_ns);
+	pair_make(p, o, detect);
 	introduce(p);
 }
 
@@ -182,12 +178,11 @@ static inline struct dr_sim_opts world_of(enum dr_sim_personality kind)
 	return o;
 }
 
-static inline void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect,
-	struct dr_rail_life *life, int64_t at_ns)
+static inline void pair_open(struct pair *p, enum dr_sim_personality kind, enum dr_detect detect)
 {
 	struct dr_sim_opts o = world_of(kind);
 
-	pair_open_with(p, &o, detect, life, at_ns);
+	pair_open_with(p, &o, detect);
 }
 
 static inline void pair_close(struct pair *p)
@@ -225,15 +220,6 @@ static inline void run_for(struct pair *p, int64_t ns)
 		turn(p, until);
 }
 
-/* Two worlds at the same time: both clocks show the same. */
-static inline void run_both(struct pair *a, struct pair *b, int64_t ns)
-{
-	for (int64_t t = 0; t < ns; t += DR_NS_PER_MS) {
-		run_for(a, DR_NS_PER_MS);
-		run_for(b, DR_NS_PER_MS);
-	}
-}
-
 static inline void both_paths_up(struct pair *p)
 {
 	struct dr_channel_stats st;
@@ -250,7 +236,7 @@ static inline void both_paths_up(struct pair *p)
 
 static inline void pair_up(struct pair *p, enum dr_sim_personality kind)
 {
-	pair_open(p, kind, DR_DETECT_FAST, NULL, 0);
+	pair_open(p, kind, DR_DETECT_FAST);
 	both_paths_up(p);
 }
 

@@ -81,7 +81,7 @@ static void test_losses_hide_no_answer(void **state)
 
 	(void)state;
 	o.link.loss_ppm = o.link.dgram_loss_ppm = 20000;
-	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	pair_open_with(&p, &o, DR_DETECT_FAST);
 	run_for(&p, 3 * DR_NS_PER_S);
 	assert_int_equal(dr_manager_ready(p.m[0]), 1);
 	stand_for(&p, 300 * MS);
@@ -102,7 +102,7 @@ static void test_a_peer_may_stand_before_the_first_path(void **state)
 	struct pair p;
 
 	(void)state;
-	pair_open_with(&p, &o, DR_DETECT_FAST, NULL, 0);
+	pair_open_with(&p, &o, DR_DETECT_FAST);
 	stand_for(&p, 60 * DR_NS_PER_S);
 	runs_again_within(&p, 100 * MS);
 	pair_close(&p);

@@ -90,24 +90,16 @@ bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t wai
 	return judge(r, rail, bps, waited, now);
 }
 
-bool dr_rate_datagrams(struct dr_rate *r, unsigned rail, int sent, int lost, int64_t now)
+bool dr_rate_lost(struct dr_rate *r, unsigned rail, int percent)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
 	bool was = p->by_loss;
 
-	dr_assert(rail < r->n_rails && sent >= 0);
-	p->sent += sent;
-	p->lost += lost;
-	if (p->sent_ns == 0)
-		p->sent_ns = now;
-	if (p->sent < DR_RATE_DATAGRAMS || now - p->sent_ns < DR_RATE_LOSS_NS)
-		return false;
-	p->loss_percent = (int)(100 * DR_MAX(p->lost, 0) / p->sent);
-	p->sent = p->lost = 0;
-	p->sent_ns = now;
-	if (p->loss_percent >= DR_RATE_LOSSY)
+	dr_assert(rail < r->n_rails);
+	p->loss_percent = percent;
+	if (percent >= DR_RATE_LOSSY)
 		p->by_loss = true;
-	else if (p->loss_percent < DR_RATE_CLEAN)
+	else if (percent < DR_RATE_CLEAN)
 		p->by_loss = false;
 	return p->by_loss != was && !p->by_rate;
 }
@@ -173,41 +165,22 @@ void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len)
 		snprintf(buf + n, len - (size_t)n, "%d %% of heartbeats lost", s->loss_percent);
 }
 
-/* The small datagrams that had been sent before `newest`, about; false: unknown. */
-static bool sent_before(const struct dr_rate_reports *p, uint64_t newest, uint16_t *sent)
+void dr_rate_heard(struct dr_rate_loss *l, uint16_t sent, bool skip, int64_t now)
 {
-	for (unsigned i = 0; i < DR_MIN(p->n_marks, (unsigned)DR_RATE_MARKS); i++) {
-		unsigned k = (p->n_marks - 1 - i) % DR_RATE_MARKS;
+	unsigned n = (uint16_t)(sent - l->at);
 
-		if (p->mark[k].last <= newest) {
-			*sent = p->mark[k].sent;
-			return true;
-		}
-	}
-	return false;
-}
-
-bool dr_rate_report(struct dr_rate_reports *p, const struct dr_rate_report *now, int64_t pause_ns,
-	int *sent, int *lost)
-{
-	bool paused = p->ns != 0 && now->ns - p->ns > pause_ns, counted = p->counted;
-	unsigned k = p->n_marks++ % DR_RATE_MARKS;
-	uint16_t before;
-
-	p->mark[k].last = now->last;
-	p->mark[k].sent = now->sent;
-	if (p->ns != 0 && now->number == p->number)
-		return false;
-	p->number = now->number;
-	p->ns = now->ns;
-	if (!sent_before(p, now->newest, &before))
-		return false;
-	*sent = (uint16_t)(before - p->sent);
-	*lost = *sent - (uint16_t)(now->got - p->got);
-	p->counted = true;
-	p->sent = before;
-	p->got = now->got;
-	return counted && !paused;
+	l->at = sent;
+	if (l->from_ns == 0)
+		l->from_ns = now;
+	if (skip || n == 0 || n > DR_RATE_CUT)
+		return;
+	l->sent += n;
+	l->lost += n - 1;
+	if (l->sent < DR_RATE_DATAGRAMS || now - l->from_ns < DR_RATE_LOSS_NS)
+		return;
+	l->percent = (uint8_t)(100 * l->lost / l->sent);
+	l->sent = l->lost = 0;
+	l->from_ns = now;
 }
 
 void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails)

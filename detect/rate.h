@@ -2,9 +2,10 @@
 #ifndef DR_DETECT_RATE_H
 #define DR_DETECT_RATE_H
 
-#include "base/defs.h"
+#include "detect/detect.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /*
@@ -15,9 +16,9 @@
  * of what another rail carries (measured within DR_RATE_RECENT_NS), and no more if as many in a row
  * carried 1 / DR_RATE_FAST of it. A rail that is asked for little is never called degraded.
  *
- * By loss: of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more,
- * DR_RATE_LOSSY percent did not arrive, and no more if fewer than DR_RATE_CLEAN percent of the next
- * as many are lost. With 5 % loss, 20 or more of 100 are lost with a probability of 2e-7.
+ * By loss: of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more, the
+ * peer did not receive DR_RATE_LOSSY percent, and no more if fewer than DR_RATE_CLEAN percent of the
+ * next as many are lost. With 5 % loss, 20 or more of 100 are lost with a probability of 2e-7.
  */
 enum {
 	DR_RATE_RAILS_MAX = 16,
@@ -27,6 +28,8 @@ enum {
 	DR_RATE_DATAGRAMS = 100,
 	DR_RATE_LOSSY = 20,
 	DR_RATE_CLEAN = 10,
+	DR_RATE_CUT = 50, /* lost in a row: the rail was cut, or their receiver stood */
+	DR_RATE_UNKNOWN = UINT8_MAX,
 };
 #define DR_RATE_SAMPLE_NS (100 * DR_NS_PER_MS)
 #define DR_RATE_WINDOW_NS (400 * DR_NS_PER_MS)
@@ -40,9 +43,7 @@ struct dr_rate_rail {
 	int64_t at_ns;	     /* when it was measured */
 	double measured;     /* of the last window in which data waited; 0: none */
 	unsigned slow, fast; /* such windows in a row */
-	int64_t sent, lost;  /* datagrams of the sample in progress, */
-	int64_t sent_ns;     /* and its begin; 0: none */
-	int loss_percent;    /* of the last whole sample; -1: none yet */
+	int loss_percent;    /* of the last sample of heartbeats; -1: none yet */
 	bool by_rate, by_loss;
 	unsigned versus; /* by_rate: the rail that it was compared with */
 };
@@ -68,9 +69,8 @@ void dr_rate_init(struct dr_rate *r, unsigned n_rails);
  * changed. */
 bool dr_rate_acked(
 	struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now);
-/* Of `sent` heartbeats `lost` did not arrive (negative: more arrived than were sent in this
- * time). */
-bool dr_rate_datagrams(struct dr_rate *r, unsigned rail, int sent, int lost, int64_t now);
+/* The peer reports this loss. True: the rail's verdict changed. */
+bool dr_rate_lost(struct dr_rate *r, unsigned rail, int percent);
 void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *out);
 /* The fastest other rail that was measured lately; -1: none. */
 int dr_rate_reference(const struct dr_rate *r, unsigned rail, int64_t now);
@@ -80,36 +80,22 @@ bool dr_rate_enough(const struct dr_rate *r, unsigned rail, double bps, int64_t 
 /* "rail 0 is degraded: ..." without the rail's name, for people. */
 void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len);
 
-/* The peer's reports of our small datagrams on one rail. What is under way, perhaps in a long
- * queue, is not lost: only datagrams are counted that are older than the newest one that the
- * peer received. */
-struct dr_rate_report {
-	uint64_t number; /* of the peer's report */
-	uint64_t newest; /* our newest datagram that it received on the rail */
-	uint16_t got;	 /* small ones that it received so far */
-	uint64_t last;	 /* our last datagram on any rail, */
-	uint16_t sent;	 /* and small ones that we had sent on the rail then */
-	int64_t ns;	 /* now */
+/* Heartbeats of the peer that were lost on their way on one rail. */
+struct dr_rate_loss {
+	uint16_t at;	     /* that it had sent there, as its newest one on the rail says */
+	unsigned sent, lost; /* of the sample in progress, */
+	int64_t from_ns;     /* and its begin; 0: none */
+	uint8_t percent;     /* of the last whole sample; DR_RATE_UNKNOWN: none yet */
 };
-enum { DR_RATE_MARKS = 256 };
-struct dr_rate_reports {
-	struct {
-		uint64_t last;
-		uint16_t sent;
-	} mark[DR_RATE_MARKS]; /* of the calls so far, a ring */
-	unsigned n_marks;
-	uint64_t number;    /* of the last report */
-	int64_t ns;	    /* when it came; 0: none did */
-	bool counted;	    /* the next two are known */
-	uint16_t sent, got; /* up to the last call that counted */
-};
-/* False: no new report, or the first one after a pause of more than pause_ns, in which the peer
- * may have been stopped. To be called after each tick that may have sent datagrams. */
-bool dr_rate_report(struct dr_rate_reports *p, const struct dr_rate_report *now, int64_t pause_ns,
-	int *sent, int *lost);
+/* One came on the rail; the peer has sent `sent` there, this one included. skip: those before it
+ * do not count. */
+void dr_rate_heard(struct dr_rate_loss *l, uint16_t sent, bool skip, int64_t now);
 
 /* The rails of a process, judged once for all of its workers. */
 struct dr_rail_rates {
+	/* Silences that ended before the rail was declared down, by missed heartbeats; the last: or
+	 * more. Relaxed atomics, as an exception from the lock. */
+	_Atomic uint64_t silences[DR_RATE_RAILS_MAX][DR_DETECT_SILENCES];
 	pthread_mutex_t lock;
 	struct dr_rate rate;
 };

@@ -43,16 +43,6 @@ static struct dr_rate_state state_of(unsigned rail)
 	return st;
 }
 
-/* Heartbeats: `lost` of 100, n times. */
-static void beats(int lost, unsigned n)
-{
-	for (unsigned i = 0; i < 10 * n; i++) {
-		now += DR_RATE_SAMPLE_NS;
-		changes += dr_rate_datagrams(
-			&r, 0, 10, lost / 10 + (int)(i % 10 < (unsigned)lost % 10), now);
-	}
-}
-
 static void test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named(void **state)
 {
 	char text[128];
@@ -165,111 +155,73 @@ static void test_a_lower_bound_does_not_lower_the_capacity(void **state)
 	assert_true(state_of(0).degraded);
 }
 
-static void test_lost_heartbeats_are_named_after_a_hundred(void **state)
+static void test_lost_heartbeats_are_named(void **state)
 {
 	char text[128];
 
 	(void)state;
 	assert_int_equal(state_of(0).loss_percent, -1);
-	assert_false(dr_rate_datagrams(&r, 0, 0, 0, now));
-	now += 2 * DR_RATE_LOSS_NS;
-	for (unsigned i = 0; i < 9; i++)
-		assert_false(dr_rate_datagrams(&r, 0, 11, 5, now));
-	assert_true(dr_rate_datagrams(&r, 0, 1, 0, now));
+	assert_false(dr_rate_lost(&r, 0, 19));
+	assert_true(dr_rate_lost(&r, 0, 20));
 	struct dr_rate_state st = state_of(0);
 	assert_true(st.degraded && st.by_loss);
 	dr_rate_describe(&st, text, sizeof(text));
-	assert_string_equal(text, "degraded: 45 % of heartbeats lost");
-	beats(15, 5);
+	assert_string_equal(text, "degraded: 20 % of heartbeats lost");
+	assert_false(dr_rate_lost(&r, 0, 10));
 	assert_true(state_of(0).degraded);
-	beats(5, 2);
+	assert_true(dr_rate_lost(&r, 0, 9));
 	assert_false(state_of(0).degraded);
 }
 
-/* A fast phase sends as many in a moment in which the receiver's queue may be full. */
-static void test_a_burst_of_lost_heartbeats_is_no_sample(void **state)
+/* Of every `of` heartbeats the first `lost` are lost, n times, every_ns one is sent. */
+static struct dr_rate_loss loss;
+static uint16_t sent;
+static void beats(unsigned lost, unsigned of, unsigned n, int64_t every_ns)
 {
-	(void)state;
-	for (unsigned i = 0; i < 38; i++) {
-		now += i % 19 < 10 ? 0 : DR_RATE_LOSS_NS / 9 + 1;
-		changes +=
-			dr_rate_datagrams(&r, 0, i % 19 < 10 ? 20 : 200, i % 19 < 10 ? 20 : 0, now);
+	for (unsigned i = 0; i < of * n; i++) {
+		now += every_ns;
+		sent++;
+		if (i % of >= lost)
+			dr_rate_heard(&loss, sent, false, now);
 	}
-	assert_int_equal(changes, 0);
-	assert_int_equal(state_of(0).loss_percent, 10);
 }
 
-static void test_five_percent_loss_is_no_degradation(void **state)
+static int no_beats(void **state)
+{
+	loss = (struct dr_rate_loss){ .at = 65530, .percent = DR_RATE_UNKNOWN };
+	sent = 65530;
+	return setup(state);
+}
+
+static void test_the_share_of_a_hundred_heartbeats_in_a_second_is_known(void **state)
 {
 	(void)state;
-	beats(5, 20);
-	beats(19, 3);
-	assert_int_equal(changes, 0);
-	assert_int_equal(state_of(0).loss_percent, 19);
+	beats(4, 10, 10, 10 * DR_NS_PER_MS);
+	assert_int_equal(loss.percent, DR_RATE_UNKNOWN); /* a tick is missing */
+	beats(4, 10, 1, 10 * DR_NS_PER_MS);
+	assert_in_range(loss.percent, 40, 43);
+	beats(4, 10, 20, DR_NS_PER_MS);
+	beats(0, 10, 80, DR_NS_PER_MS);
+	assert_in_range(loss.percent, 7, 9);
+	beats(0, 10, 10, DR_NS_PER_S / 10);
+	assert_int_equal(loss.percent, 0);
 }
 
-/* The peer's report `number`: it received datagram `newest` last and `got` small ones. We have
- * sent `sent` on this rail alone. */
-static bool report(struct dr_rate_reports *p, uint64_t number, uint64_t newest, unsigned got,
-	unsigned sent, int *lost)
+/* A rail that was cut, or a socket of this process that overflowed while it stood. */
+static void test_a_cut_is_no_loss(void **state)
 {
-	struct dr_rate_report rep = { .number = number,
-		.newest = newest,
-		.got = (uint16_t)got,
-		.last = sent,
-		.sent = (uint16_t)sent,
-		.ns = now };
-	int all;
-
-	now += DR_RATE_SAMPLE_NS;
-	*lost = 0;
-	return dr_rate_report(p, &rep, DR_NS_PER_S, &all, lost);
-}
-
-/* A queue of a second on a slow rail: for a second nothing arrives, and nothing is lost. */
-static void test_datagrams_in_a_queue_are_not_lost(void **state)
-{
-	struct dr_rate_reports p = { 0 };
-	int lost, sum = 0;
-
 	(void)state;
-	assert_false(report(&p, 1, 65530, 65530, 65530, &lost));
-	assert_false(report(&p, 1, 65530, 65530, 65540, &lost)); /* the same report */
-	for (unsigned i = 2; i < 30; i++) {
-		unsigned sent = 65530 + 10 * i, got = i < 10 ? 65530 : sent - 100;
-
-		assert_true(report(&p, i, got, got, sent, &lost));
-		sum += lost;
+	for (unsigned i = 0; i < 20; i++) {
+		beats(0, 10, 10, 10 * DR_NS_PER_MS);
+		beats(DR_RATE_CUT, DR_RATE_CUT + 1, 1, 10 * DR_NS_PER_MS);
+		beats(0, 10, 10, 10 * DR_NS_PER_MS);
+		sent += 20;
+		dr_rate_heard(&loss, ++sent, true, now); /* the rail was down */
+		dr_rate_heard(&loss, sent, false, now);	 /* says the same */
+		assert_int_equal(loss.percent == DR_RATE_UNKNOWN ? 0 : loss.percent, 0);
 	}
-	assert_int_equal(sum, 0);
-}
-
-static void test_lost_datagrams_are_counted(void **state)
-{
-	struct dr_rate_reports p = { 0 };
-	int lost, sum = 0;
-
-	(void)state;
-	for (unsigned i = 0; i < 11; i++) {
-		(void)report(&p, i + 1, 20 * i, 12 * i, 20 * i, &lost);
-		sum += lost;
-	}
-	assert_int_equal(sum, 80);
-}
-
-/* The socket of a stopped process overflows: what it did not receive was not lost by the rail. */
-static void test_a_pause_of_the_peer_is_not_counted(void **state)
-{
-	struct dr_rate_reports p = { 0 };
-	int lost;
-
-	(void)state;
-	(void)report(&p, 1, 10, 10, 10, &lost);
-	assert_true(report(&p, 2, 20, 20, 20, &lost));
-	now += 3 * DR_NS_PER_S;
-	assert_false(report(&p, 3, 1000, 200, 1000, &lost));
-	assert_true(report(&p, 4, 1010, 210, 1010, &lost));
-	assert_int_equal(lost, 0);
+	beats(DR_RATE_CUT - 1, DR_RATE_CUT, 4, 10 * DR_NS_PER_MS);
+	assert_in_range(loss.percent, 60, 98);
 }
 
 int main(void)
@@ -285,12 +237,10 @@ int main(void)
 		cmocka_unit_test_setup(test_an_old_measurement_is_no_reference, setup),
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_does_not_lower_the_capacity, setup),
-		cmocka_unit_test_setup(test_lost_heartbeats_are_named_after_a_hundred, setup),
-		cmocka_unit_test_setup(test_a_burst_of_lost_heartbeats_is_no_sample, setup),
-		cmocka_unit_test_setup(test_five_percent_loss_is_no_degradation, setup),
-		cmocka_unit_test_setup(test_datagrams_in_a_queue_are_not_lost, setup),
-		cmocka_unit_test_setup(test_lost_datagrams_are_counted, setup),
-		cmocka_unit_test_setup(test_a_pause_of_the_peer_is_not_counted, setup),
+		cmocka_unit_test_setup(test_lost_heartbeats_are_named, setup),
+		cmocka_unit_test_setup(
+			test_the_share_of_a_hundred_heartbeats_in_a_second_is_known, no_beats),
+		cmocka_unit_test_setup(test_a_cut_is_no_loss, no_beats),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/output/fields.h"
 
+#include "detect/detect.h"
 #include "orchestrator/output/parts.h"
 
 #include <math.h>
@@ -202,7 +203,8 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_matrix_total_fields, AT(matrix.totals), MAX(2, NEW | RAIL) },
 	{ &dr_matrix_nic_fields, AT(matrix.nics), .csv = "matrix-nic" },
 	{ &dr_nic_fields, AT(nics), MAX(2, ALL | RAIL), .csv = "nic", .settle = settle_nic },
-	{ &dr_silence_fields, AT(silences), MAX(2 * DR_SILENCES, ALL | RAIL), .csv = "silence" },
+	{ &dr_silence_fields, AT(silences), MAX(2 * DR_DETECT_SILENCES, ALL | RAIL),
+		.csv = "silence" },
 	{ &dr_latency_fields, AT(latency), MAX(PHASES, ALL | GPU), .csv = "latency" },
 	{ &dr_env_fields, AT(environment), MAX(2, ALL) },
 	{ &dr_env_nic_fields, AT(environment_nics), MAX(2, ALL | RAIL) },

@@ -69,7 +69,6 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 
 	manager_params(l, g->position, &p->manager);
 	p->n_channels = dr_plan_channels(l->plan, l->side, g->position, p->channel);
-	p->manager.life = &l->life;
 	p->manager.rates = &l->rates;
 	p->position = g->position;
 	p->gpu = g->number;

@@ -431,9 +431,9 @@ static void nic_row(struct dr_local *l, unsigned i)
 
 static void silence_rows(struct dr_local *l, unsigned rail)
 {
-	for (unsigned n = 1; n < DR_SILENCES; n++) {
+	for (unsigned n = 1; n < DR_DETECT_SILENCES; n++) {
 		uint64_t times =
-			atomic_load_explicit(&l->life.silences[rail][n], memory_order_relaxed);
+			atomic_load_explicit(&l->rates.silences[rail][n], memory_order_relaxed);
 		struct dr_silence_row row;
 
 		if (times == 0)

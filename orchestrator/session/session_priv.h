@@ -239,7 +239,6 @@ struct dr_local {
 	 * datagrams; and what is known of the rails. */
 	struct dr_peer *peer;
 	struct dr_poller *peer_poller;
-	struct dr_rail_life life;
 	struct dr_rail_rates rates;
 	unsigned n_workers, n_channels; /* n_channels: of a GPU */
 	struct dr_local_worker *worker;

@@ -186,7 +186,6 @@ static int setup(struct sim_run *r)
 
 	for (unsigned end = 0; end < 2; end++) {
 		p.connector = end == 1;
-		p.life = &r->life[end];
 		p.rates = &r->rates[end];
 		dr_rail_rates_init(&r->rates[end], 2);
 		if (make_peer(r, end, &p) != 0 || make_managers(r, end, &p) != 0)
