@@ -13,8 +13,9 @@
  * set | n x (u8 miss | u32 newest | u32 newest padded | u8 loss | u16 sent) | 16 B MAC | padding
  * size: of the datagram, padding included. stand: bit i, the worker at position i of the sender's
  * process stands. miss: see dr_detect_missed. newest: low bits of numbers received on that rail.
- * loss: dr_rate_loss.percent. sent: datagrams without padding sent there, this one included. number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two
- * years; below, 32 bits that count. MAC: SipHash-2-4 of 128 bits (libsodium
+ * loss: dr_rate_loss.percent. sent: datagrams without padding sent there, this one included.
+ * number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two years; below,
+ * 32 bits that count. MAC: SipHash-2-4 of 128 bits (libsodium
  * crypto_shorthash_siphashx24), designed for short messages, over all bytes before it, with a key
  * of its own for each direction.
  */
@@ -270,6 +271,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	uint8_t flags = own_flags(h);
 	size_t plain = head_len(flags) + (size_t)h->n_rails * HB_REPORT + HB_MAC;
 	struct dr_hb_rail *to = &h->rail[rail];
+	bool unheard = h->far_ns != 0; /* refused so far: no rail rises here */
 	uint8_t tag[HB_MAC];
 	struct dr_wbuf w;
 
@@ -296,7 +298,8 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
-		dr_wbuf_u8(&w, dr_detect_missed(&h->d, i));
+		dr_wbuf_u8(&w,
+			unheard && h->d.rail[i].down ? DR_DETECT_DOWN : dr_detect_missed(&h->d, i));
 		dr_wbuf_u32(&w, (uint32_t)r->rx_tick);
 		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
 		dr_wbuf_u8(&w, r->loss.percent);

@@ -208,6 +208,28 @@ static void a_clock_that_stood_makes_nobody_deaf(void **state)
 	}
 }
 
+/* Meanwhile no rail rises here, whatever bytes come on it: the peer must not use one that is
+ * down. */
+static void a_rail_that_cannot_rise_is_reported_down(void **state)
+{
+	struct pair *p = *state;
+
+	for (unsigned i = 0; i < 20; i++)
+		half_round(p);
+	dr_detect_force_down(&p->h[END].d, 1, false);
+	p->h[END].d.rail[1].peer_miss = DR_DETECT_DOWN; /* the last that it took */
+	p->h[PEER].start_ns -= 10 * DR_NS_PER_S;
+	for (unsigned i = 0; i < 20; i++) {
+		hear_bytes(p, END, 1);
+		send_all(p, T / 2);
+		assert_true(i < 4 || p->h[PEER].d.rail[1].peer_miss == DR_DETECT_DOWN);
+	}
+	assert_true(p->h[END].far_ns != 0);
+	for (unsigned i = 0; i < 100; i++)
+		send_all(p, T / 2);
+	assert_true(all_up(p));
+}
+
 /* Numbers beyond the bound for a long time, with right reports. Bytes replace the true ones but when this end asks. */
 static void true_numbers_keep_false_ones_out(void **state)
 {
@@ -269,6 +291,7 @@ int main(void)
 		cmocka_unit_test_setup(a_busy_rail_refreshes_the_bound, setup),
 		cmocka_unit_test_setup(true_numbers_are_never_refused, setup),
 		cmocka_unit_test_setup(a_clock_that_stood_makes_nobody_deaf, setup),
+		cmocka_unit_test_setup(a_rail_that_cannot_rise_is_reported_down, setup),
 		cmocka_unit_test_setup(true_numbers_keep_false_ones_out, setup),
 		cmocka_unit_test_setup(what_was_recorded_proves_nothing, setup),
 	};

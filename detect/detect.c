@@ -5,7 +5,9 @@
 
 /*
  *  1. Heartbeats that the peer says it sent on a rail after the rail was heard last are missing;
- *     nothing else is. One alone may be on its way: rails differ in their delay.
+ *     nothing else is. One alone may be on its way: rails differ in their delay. Of DR_MISSES or
+ *     more between two reports none counts: as many reports were missed on all rails, so this end
+ *     may have stood.
  *  2. A sign of life counts from the moment when it was read, and not against a suspicion that is
  *     younger.
  *  3. Only time in which ticks were executed is silence.
@@ -81,9 +83,11 @@ void dr_detect_report(struct dr_detector *d, unsigned rail, uint16_t sent, uint8
 {
 	struct dr_detect_rail *r = rail_of(d, rail);
 
+	unsigned more = (uint16_t)(sent - r->sent);
+
 	r->sent = sent;
 	r->peer_miss = miss;
-	if (r->no_path && !r->down)
+	if ((r->no_path || more >= DR_MISSES) && !r->down)
 		r->heard_at = sent;
 }
 

@@ -17,8 +17,8 @@
  * carried 1 / DR_RATE_FAST of it. A rail that is asked for little is never called degraded.
  *
  * By loss: of DR_RATE_DATAGRAMS or more heartbeats without padding, of DR_RATE_LOSS_NS or more, the
- * peer did not receive DR_RATE_LOSSY percent, and no more if fewer than DR_RATE_CLEAN percent of the
- * next as many are lost. With 5 % loss, 20 or more of 100 are lost with a probability of 2e-7.
+ * peer did not receive DR_RATE_LOSSY percent, and no more if fewer than DR_RATE_CLEAN percent of
+ * the next as many are lost. With 5 % loss, 20 or more of 100 are lost with a probability of 2e-7.
  */
 enum {
 	DR_RATE_RAILS_MAX = 16,

@@ -139,10 +139,11 @@ static bool peer_says_it_stands(const struct dr_peer_evidence *e)
 	return e->silent_ns < DR_SILENT_NS;
 }
 
-/* A kernel resets the connections of a process that ended, and refuses new ones. */
+/* A kernel resets the connections of a process that ended, and refuses new ones. A path that is up
+ * here may have lost its reset. */
 static bool peer_refuses(const struct dr_peer_evidence *e)
 {
-	return e->refused && !e->path_up;
+	return e->refused;
 }
 
 static bool peer_kernel_answers(const struct dr_peer_evidence *e)

@@ -21,8 +21,10 @@
  */
 static const int64_t COME_UP_NS = DR_NS_PER_S;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
-/* Silence counts from what the peer's process sent last; after PROBE_NS, and as often, its kernel or NIC is asked. */
-static const int64_t PROBE_NS = 100 * DR_NS_PER_MS;
+/* Silence counts from what the peer's process sent last; after 100 ms its kernel or NIC is asked,
+ * and every 500 ms while it answers. So the last answer may be as old when the last path is
+ * lost. */
+static const int64_t PROBE_NS = 600 * DR_NS_PER_MS;
 /* A question per second and rail; one may be lost with its answer. */
 static const int64_t ASK_NS = DR_NS_PER_S + 300 * DR_NS_PER_MS;
 static const int64_t ENDS_NS = 2 * DR_NS_PER_S; /* behind lost_after */
