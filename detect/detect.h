@@ -73,7 +73,7 @@ void dr_detect_acked(struct dr_detector *d, unsigned rail, int64_t now);
 void dr_detect_no_path(struct dr_detector *d, unsigned rail, bool none);
 /* Data on the rail waits for an answer longer than usual. */
 void dr_detect_suspect(struct dr_detector *d, unsigned rail, int64_t now);
-/* It is known to be down (link state, another worker), or carries no padded heartbeats (padded). */
+/* It is known to be down (link state, endpoint), or carries no padded heartbeats (padded). */
 void dr_detect_force_down(struct dr_detector *d, unsigned rail, bool padded);
 /* The rail is up, and not heard as it should be, here or at the peer. */
 bool dr_detect_suspected(const struct dr_detector *d, unsigned rail);

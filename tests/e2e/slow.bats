@@ -52,6 +52,30 @@ rest() {
 	done
 }
 
+# blink DEV: its link is down for 100 ms.
+blink() {
+	ip -n "$A" link set "$1" down
+	rest 0.1
+	ip -n "$A" link set "$1" up
+}
+
+@test "a stopped peer is waited for while the links blink one after the other: two rails, and one" {
+	pair one --rails rail0 -D 8s
+	pair two --rails rail0,rail1 -D 8s
+	kill -STOP "${servers[@]}"
+	for ((i = 0; i < 10; i++)); do
+		blink rail0
+		blink rail1
+		rest 0.3
+	done
+	kill -CONT "${servers[@]}"
+	judge_status 1000 0 "${clients[0]}"
+	judge_status 1000 0 "${clients[1]}"
+	whole one.json
+	whole two.json
+	holds two.json '.bandwidth | all(.bytes > 0)'
+}
+
 @test "both rails lost while the peer is stopped with its window shut: found" {
 	pair lost -D 60s
 	kill -STOP "${servers[@]}"
