@@ -27,6 +27,7 @@ SEARCH = [f"tests/exhaustive/exhaustive_main kind=stream parts=1 {scope}" for sc
     "faults=1 cold=1 lazy=1", "faults=2 prompt=1", "clock=1 idle=1 faults=1 may=2")]
 TESTS = {
     "channel": ["channel/*_test", SIM, *SEARCH, "tests/conformance/conformance_test tcp*", "tests/fakeverbs/failback_test"],
+    "detect": ["detect/*_test", "channel/*_test", SIM],
     "window": ["window/*_test", SIM],
     "transport": ["transport/**/*_test", "tests/conformance/*_test", "tests/fakeverbs/*_test", SIM,
                   "tests/plugins/*_test"],
