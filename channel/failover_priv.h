@@ -3,12 +3,11 @@
 #define DR_CHANNEL_FAILOVER_PRIV_H
 
 #include "channel/failover.h"
+#include "detect/rules.h"
 
 /* Shared by failover.c (paths, timers), failover_tx.c (sender) and failover_rx.c (receiver). */
 enum {
 	DR_FO_RESEND_NS = 10 * 1000 * 1000, /* interval of repeated SWITCH and NOTIFY */
-	/* The same to a peer that stands: they wait in its receive buffer, which must not fill. */
-	DR_FO_RESEND_STALLED_NS = 500 * 1000 * 1000,
 };
 
 static inline unsigned dr_fo_slot(const struct dr_fo *f, uint64_t seq)
@@ -29,7 +28,7 @@ static inline bool dr_fo_fencing(const struct dr_fo *f, unsigned p)
 
 static inline int64_t dr_fo_again_ns(const struct dr_fo *f, int64_t interval_ns)
 {
-	return f->stalled ? DR_FO_RESEND_STALLED_NS : interval_ns;
+	return f->stalled ? DR_ASK_STANDS_NS : interval_ns;
 }
 
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path);

@@ -97,7 +97,7 @@ static void tick_starved(struct starved *s, unsigned e, int64_t now)
 		for (unsigned source = 0; source < 4; source++)
 			read_source(s, e, source);
 	}
-	bool beat = s->h[e].d.beat;
+	bool beat = s->h[e].beat; /* until the tick */
 
 	dr_hb_tick(&s->h[e], busy, now, &out);
 	s->ticks[e] += out.full && beat;

@@ -75,7 +75,7 @@ void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
 		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
 	r->beat_ns = now;
 	r->mute = false;
-	d->heard = d->beat = true;
+	d->heard = true;
 	heard(d, r, now);
 }
 
@@ -236,6 +236,6 @@ void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *ou
 	d->tick_ns = now;
 	for (unsigned i = 0; i < d->n_rails; i++)
 		judge(d, i, now, out);
-	d->heard = d->beat = false;
+	d->heard = false;
 	forget_gaps(d, now);
 }

@@ -44,7 +44,7 @@ struct dr_detector {
 	int64_t interval_ns;
 	bool on_paths; /* set by the owner: heartbeats use the paths, so that no rail is mute */
 	struct dr_detect_rail rail[DR_DETECT_RAILS_MAX];
-	bool heard, beat; /* on any rail, since the last tick */
+	bool heard; /* on any rail, since the last tick */
 	int64_t gaps_ns, tick_ns;
 	int64_t silent_ns; /* no rail was heard, in executed ticks */
 	int64_t alive_ns;  /* the last tick in which one was */

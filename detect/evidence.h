@@ -14,15 +14,15 @@
 
 /* Of a rail, in the direction to this end. */
 struct dr_rail_evidence {
-	bool down;	   /* the verdict so far */
-	bool padded_only;  /* it is down until a padded heartbeat arrives */
-	bool mute;	   /* it carries bytes, and no heartbeats */
-	bool peer_down;	   /* the peer hears nothing on it, and has declared it down */
-	bool peer_hears;   /* the peer misses nothing */
-	unsigned missed;   /* heartbeats that the peer says it sent since then */
-	unsigned good;	   /* while it is down: intervals in a row in which it was heard */
-	int64_t silent_ns; /* nothing was heard, nor acknowledged by the peer's kernel; see missed */
-	int64_t usual_ns;  /* the usual longest time between two signs of life */
+	bool down;	     /* the verdict so far */
+	bool padded_only;    /* it is down until a padded heartbeat arrives */
+	bool mute;	     /* it carries bytes, and no heartbeats */
+	bool peer_down;	     /* the peer hears nothing on it, and has declared it down */
+	bool peer_hears;     /* the peer misses nothing */
+	unsigned missed;     /* heartbeats that the peer says it sent, and that did not arrive */
+	unsigned good;	     /* while it is down: intervals in a row in which it was heard */
+	int64_t silent_ns;   /* nothing was heard, nor acknowledged by the peer's kernel */
+	int64_t usual_ns;    /* the usual longest time between two signs of life */
 	int64_t interval_ns; /* of heartbeats */
 };
 

@@ -64,6 +64,21 @@ static void test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named(void **
 	assert_string_equal(text, "no longer degraded: it carries 9.0 Gb/s or more");
 }
 
+/* From the second slow window on, and not before. A window opens with the first sample. */
+static void test_two_slow_windows_are_the_verdict(void **state)
+{
+	int64_t since;
+
+	(void)state;
+	carry(1, 9.4e9, true, 2 * DR_NS_PER_S);
+	since = now;
+	for (unsigned i = 1; i <= 9; i++) {
+		now += DR_RATE_SAMPLE_NS;
+		dr_rate_acked(&r, 0, 12500, since, now);
+		assert_int_equal(state_of(0).degraded, i == 9);
+	}
+}
+
 static void test_a_rail_that_is_asked_for_little_is_not_slow(void **state)
 {
 	(void)state;
@@ -229,6 +244,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(
 			test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named, setup),
+		cmocka_unit_test_setup(test_two_slow_windows_are_the_verdict, setup),
 		cmocka_unit_test_setup(test_a_rail_that_is_asked_for_little_is_not_slow, setup),
 		cmocka_unit_test_setup(test_data_waits_during_the_whole_window, setup),
 		cmocka_unit_test_setup(test_nothing_acknowledged_shows_nothing, setup),

@@ -52,28 +52,28 @@ struct dr_peer_rule {
 /* A peer that is silent for this time is asked, every DR_ASK_NS. */
 #define DR_SILENT_NS (100 * DR_NS_PER_MS)
 #define DR_ASK_NS (100 * DR_NS_PER_MS)
-/* The same while it is known to stand: what it is asked waits in its receive buffer. Two
- * questions, and two repetitions of the first one, are sent before a host counts as gone (1.5
- * s). */
+/* The same while it is known to stand: what it is sent waits in its receive buffer, which must
+ * not fill. Two questions, and two repetitions of the first one, are sent before a host counts as
+ * gone (1.5 s). */
 #define DR_ASK_STANDS_NS (500 * DR_NS_PER_MS)
 
 /*
  * Heartbeats that are missing before a rail is down. With 2 % loss 5 in a row are lost with a
  * probability of 3e-9; there are 1.2e5 in ten minutes, and a suspect rail has to be silent for
- * DR_FAST_MISSES fast ticks as well.
+ * DR_FAST_MISSES fast ticks as well. Its bound, which is printed, in intervals: a tick in
+ * progress, the first heartbeat that is missing, then four per interval.
  */
-enum {
-	DR_REVIVE = 3
-}; /* intervals in a row in which a rail is heard in both directions before it is up again */
-/* The bound that is printed: a tick in progress, the first heartbeat that is missing, then four
- * per interval. */
-enum { DR_BOUND_BEATS = 5 };
 enum { DR_MISSES = 5, DR_FAST = 10 /* fast ticks in an interval */, DR_FAST_MISSES = 7 };
-/* A rail on which bytes end such a silence is mute. */
-/* Kernels delay an acknowledgement by up to 40 ms; two may be lost. */
+enum { DR_BOUND_BEATS = 5 };
+/* Intervals in a row in which a rail is heard in both directions before it is up again. */
+enum { DR_REVIVE = 3 };
+/* The patience with a mute rail: kernels delay an acknowledgement by up to 40 ms, and two may be
+ * lost. */
 #define DR_MUTE_NS (150 * DR_NS_PER_MS)
 /* Padded heartbeats lost in a row that show that a rail carries none: 0.04^8. */
-enum { DR_PADDED_LOST = 8, DR_SILENT_SEGMENTS = 8 };
+enum { DR_PADDED_LOST = 8 };
+/* Segments without any answer that show a dead path. */
+enum { DR_SILENT_SEGMENTS = 8 };
 /* Data without progress for this time is looked after, and what no kernel answers for
  * DR_NO_ANSWER_NS is lost. */
 #define DR_DOUBT_NS (40 * DR_NS_PER_MS)

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "detect/detect.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+/* Rail 0 is heard in each interval; of rail 1 heartbeats are missing. */
+static const int64_t T = 10 * DR_NS_PER_MS;
+static struct dr_detector d;
+static struct dr_detect_out out;
+static int64_t now;
+static uint16_t sent[2];
+
+static int setup(void **state)
+{
+	(void)state;
+	dr_detect_init(&d, 2, T);
+	now = DR_NS_PER_S;
+	dr_detect_start(&d, now);
+	sent[0] = sent[1] = 0;
+	return 0;
+}
+
+static void tick(int64_t ns, unsigned rails)
+{
+	now += ns;
+	for (unsigned r = 0; r < 2; r++)
+		dr_detect_report(&d, r, ++sent[r], 0);
+	for (unsigned r = 0; r < 2; r++)
+		if (rails & (1u << r))
+			dr_detect_beat(&d, r, now);
+	dr_detect_tick(&d, now, &out);
+}
+
+/* It is read before the heartbeat that would bring it down. */
+static void a_rail_is_suspect_before_its_last_miss(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	for (unsigned i = 1; i < DR_MISSES; i++) {
+		tick(T / 4, 1);
+		assert_int_equal(dr_detect_suspects(&d), i + 1 < DR_MISSES ? 0 : 1u << 1);
+		assert_int_equal(out.fell, 0);
+	}
+	tick(T, 1); /* 20 ms of silence: twice the usual time */
+	assert_int_equal(out.fell, 1u << 1);
+	assert_string_equal(out.rule[1]->name, "silent");
+}
+
+/* Nothing is missing that was sent before this end began to listen. */
+static void the_time_before_the_start_is_no_silence(void **state)
+{
+	(void)state;
+	tick(DR_NS_PER_MS, 1);
+	assert_false(d.rail[1].suspected);
+	assert_int_equal(d.silent_ns, 0);
+	assert_int_equal(d.alive_ns, now);
+	tick(T / 2, 0);
+	assert_int_equal(d.silent_ns, T / 2);
+}
+
+/* A rail on which 40 ms between two heartbeats are usual is not left for a silence of 45 ms. */
+static void a_usual_gap_is_learnt_and_forgotten(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 100; i++) {
+		tick(T, i % 4 == 0 ? 3 : 1);
+		dr_detect_gap(&d, 1, 0);
+	}
+	assert_int_equal(dr_detect_usual_gap(&d, 1), 4 * T);
+	assert_int_equal(dr_detect_usual_gap(&d, 0), T);
+	for (unsigned i = 0; i < 100; i++) {
+		tick(T, 3);
+		dr_detect_gap(&d, 1, 0);
+	}
+	assert_int_equal(dr_detect_usual_gap(&d, 1), T);
+}
+
+/* The histogram's last bar is "or more". */
+static void a_long_silence_that_ends_is_counted_in_the_last_bar(void **state)
+{
+	unsigned most = 0;
+
+	(void)state;
+	tick(T, 3);
+	for (unsigned i = 0; i < 30; i++) {
+		dr_detect_acked(&d, 1, now + T); /* so that the rail is not left */
+		tick(T, 1);
+	}
+	tick(T, 3);
+	most = DR_MAX(most, out.ended[1]);
+	tick(T, 3);
+	most = DR_MAX(most, out.ended[1]);
+	assert_int_equal(most, DR_DETECT_SILENCES - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(a_rail_is_suspect_before_its_last_miss, setup),
+		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
+		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
+		cmocka_unit_test_setup(a_long_silence_that_ends_is_counted_in_the_last_bar, setup),
+	};
+
+	return cmocka_run_group_tests_name("detect", tests, NULL, NULL);
+}
