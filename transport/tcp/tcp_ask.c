@@ -28,7 +28,7 @@ static void hang_up(struct tcp_ask *a)
 	a->connected = false;
 }
 
-/* Areset of one that was there comes from a kernel whose process has just ended, or which has
+/* A reset of one that was there comes from a kernel whose process has just ended, or which has
  * dropped it: the next one tells. */
 static void ended(struct tcp_ask *a, int err, int64_t now)
 {
@@ -62,6 +62,7 @@ static void dial(struct tcp_rail *r, int64_t now)
 	else
 		a->next_ns = now + DIAL_NS;
 }
+
 static void look(struct tcp_ask *a, int64_t now)
 {
 	static const uint8_t ask = TCP_ASK;

@@ -10,23 +10,12 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 
-static int warnings;
-
-static void count_warnings(
-	enum dr_log_level level, const char *component, const char *text, void *arg)
-{
-	(void)component, (void)text, (void)arg;
-	if (level == DR_LOG_WARN)
-		warnings++;
-}
-
 static int setup(void **state)
 {
 	static struct kit k;
 	bool polled = *state != NULL;
 
-	warnings = 0;
-	dr_log_set_sink(count_warnings, NULL);
+	kit_count_warnings();
 	kit_open(&k, AF_INET, polled);
 	*state = &k;
 	return 0;
@@ -147,7 +136,7 @@ static void strangers_are_turned_away_and_the_path_lives(void **state)
 	assert_int_equal(send(half, "DRT", 3, MSG_NOSIGNAL), 3);
 	kit_until(k, hung_up(wrong));
 	kit_until(k, hung_up(garbage));
-	kit_until(k, warnings == 3 && tcp_rail(k->rail[1])->admission.n == 1);
+	kit_until(k, kit_warnings == 3 && tcp_rail(k->rail[1])->admission.n == 1);
 	assert_false(hung_up(half));
 
 	assert_int_equal(dr_path_post_ctrl(k->path[0], "alive", 5), 0);
@@ -158,7 +147,7 @@ static void strangers_are_turned_away_and_the_path_lives(void **state)
 	late = stranger(
 		k); /* a poller wakes for it; the deadline of the other has passed by then */
 	kit_until(k, hung_up(half));
-	assert_int_equal(warnings, 4);
+	assert_int_equal(kit_warnings, 4);
 	assert_int_equal(k->sink[1].count[DR_EV_FAILED], 0);
 	assert_int_equal(k->rail_sink[1].count[DR_EV_INCOMING], 0);
 	close(wrong);
@@ -178,7 +167,7 @@ static void a_crowd_of_strangers_keeps_nobody_out(void **state)
 	kit_until(k, tcp_rail(k->rail[1])->admission.n == TCP_PENDING_MAX && hung_up(fd[19]));
 	assert_true(hung_up(fd[0]));
 	assert_false(hung_up(fd[DR_ARRAY_LEN(fd) - 1]));
-	assert_true(warnings <= 11);
+	assert_true(kit_warnings <= 11);
 	kit_up(k);
 	for (i = 0; i < DR_ARRAY_LEN(fd); i++)
 		close(fd[i]);
@@ -199,7 +188,7 @@ static void other_addresses_get_no_slot(void **state)
 				 sizeof(elsewhere)),
 		0);
 	kit_until(k, hung_up(fd));
-	assert_int_equal(warnings, 1);
+	assert_int_equal(kit_warnings, 1);
 	assert_int_equal(r->admission.arrivals, 1); /* the path's */
 	assert_int_equal(k->sink[1].count[DR_EV_FAILED], 0);
 	close(fd);
@@ -229,7 +218,7 @@ static void no_descriptor_pauses_the_listener(void **state)
 	for (; dr_now_ns() < end; turns++)
 		(void)dr_poller_wait(k->poller, 5 * DR_NS_PER_MS);
 	assert_true(turns < 200);
-	assert_int_equal(warnings, 1);
+	assert_int_equal(kit_warnings, 1);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	/* As an owner does every 500 ms. */
 	kit_until(k, (kit_rail_progress(k, 1, dr_now_ns()), r->admission.n == 1));
@@ -283,7 +272,7 @@ static void generations_must_agree(void **state)
 	say(k, six, 6, false);
 	kit_until(k, hung_up(six));
 	assert_false(hung_up(six_again));
-	assert_int_equal(warnings, 0);
+	assert_int_equal(kit_warnings, 0);
 
 	kit_destroy(k, 1);
 	kit_create(k, 1, 8);
@@ -310,7 +299,7 @@ static void a_parked_connection_goes_when_it_closes_or_is_late(void **state)
 	k->ahead_ns = TCP_ADMIT_NS;
 	other = stranger(k);
 	kit_until(k, hung_up(fd));
-	assert_int_equal(warnings, 0);
+	assert_int_equal(kit_warnings, 0);
 	close(fd);
 	close(other);
 }
@@ -525,7 +514,7 @@ static void a_silent_end_hears_its_peer_when_the_link_is_up(void **state)
 	kit_listen(k, AF_INET, polled);
 	set_lo(false);
 	kit_introduce(k);
-	assert_int_equal(warnings, 2);
+	assert_int_equal(kit_warnings, 2);
 	kit_rail_progress(k, 1, now);
 	assert_false(tcp_rail(k->rail[1])->udp_connected);
 	set_lo(true);

@@ -44,6 +44,22 @@ struct kit {
 	int64_t ahead_ns; /* added to the clock that the rails see */
 };
 
+static int kit_warnings; /* printed since kit_count_warnings */
+
+static inline void kit_log(
+	enum dr_log_level level, const char *component, const char *text, void *arg)
+{
+	(void)component, (void)text, (void)arg;
+	kit_warnings += level == DR_LOG_WARN;
+}
+
+/* Until dr_log_set_sink(NULL, NULL). */
+static inline void kit_count_warnings(void)
+{
+	kit_warnings = 0;
+	dr_log_set_sink(kit_log, NULL);
+}
+
 static inline void kit_event(struct dr_sink *s, const struct dr_event *ev)
 {
 	struct kit_sink *k = dr_container_of(s, struct kit_sink, sink);
