@@ -157,12 +157,14 @@ static void check_machine(
 {
 	struct dr_findings f = { 0 };
 
-	found->status = dr_doctor_check(o, out, &f);
-	found->document = dr_findings_json(&f, o->host, found->status);
-	if (found->status)
-		dr_findings_failure(&f, found->failure, sizeof(found->failure));
+	bool stops;
+	int status = dr_doctor_check(o, out, &f, &stops);
+
+	found->status = stops ? status : 0;
+	found->document = dr_findings_json(&f, o->host, status);
+	dr_findings_failure(&f, found->failure, sizeof(found->failure));
 	if (o->verbose)
-		dr_findings_print(&f, found->status, false, dr_log_tables());
+		dr_findings_print(&f, status, false, dr_log_tables());
 	dr_findings_fini(&f);
 }
 

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,6 +17,9 @@ enum { BUFFER_BYTES = 1 << 20 };
 /* For the connection; connections that wait in the kernel; ports tried without a range. Strangers
  * who say nothing wait there, too. Where they do not fit, the client's comes before its bytes. */
 enum { WAIT_S = 5, BACKLOG = 1024, ANY_TRIES = 8 };
+/* The client dials again, since the kernel repeats a lost SYN only after a second. More than two
+ * round trips. */
+#define DIAL_NS (250 * DR_NS_PER_MS)
 
 static socklen_t addr_len(bool v6)
 {
@@ -72,6 +76,8 @@ static int open_both(struct dr_mtu_rail *r, const char *ifname,
 
 	memset(r, 0, sizeof(*r));
 	r->po.fd = -1;
+	snprintf(r->ifname, sizeof(r->ifname), "%s", ifname);
+	r->local = *local;
 	r->v6 = local->ss_family == AF_INET6;
 	if (r->v6 && IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr))
 		r->scope = s6->sin6_scope_id ? s6->sin6_scope_id : if_nametoindex(ifname);
@@ -152,6 +158,8 @@ static void receive(struct dr_pollable *po, uint32_t revents, int64_t now)
 
 static void close_link(struct dr_mtu_rail *r)
 {
+	if (r->link.fd < 0)
+		return;
 	dr_poller_del(r->poller, &r->link);
 	close(r->link.fd);
 	r->link.fd = -1;
@@ -205,9 +213,18 @@ static void connected(struct dr_pollable *po, uint32_t revents, int64_t now)
 {
 	struct dr_mtu_rail *r = dr_container_of(po, struct dr_mtu_rail, link);
 	uint8_t buf[DR_MTU_DGRAM], unused[DR_MTU_DGRAM];
+	int err = 0;
+	socklen_t len = sizeof(err);
 	ssize_t n;
 
+	/* A report of ICMP while it connects is told here alone. */
+	if ((revents & EPOLLERR) && getsockopt(po->fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 &&
+		err) {
+		give_up(r, -err);
+		return;
+	}
 	if (revents & EPOLLOUT) {
+		r->dialled = true;
 		dr_mtu_search_proof(&r->search, buf);
 		n = send(po->fd, buf, sizeof(buf), MSG_NOSIGNAL);
 		(void)dr_poller_mod(r->poller, po, EPOLLIN);
@@ -224,6 +241,41 @@ static void connected(struct dr_pollable *po, uint32_t revents, int64_t now)
 		proven(r, now);
 }
 
+static int dial(struct dr_mtu_rail *r, struct dr_poller *poller, int64_t now)
+{
+	const struct sockaddr *to = (const struct sockaddr *)&r->peer;
+	int rc = dr_poller_add(poller, &r->link, EPOLLOUT);
+
+	if (rc)
+		return rc;
+	r->search.next_ns = DR_MIN(now + DIAL_NS, r->until_ns);
+	if (connect(r->link.fd, to, addr_len(r->v6)) && errno != EINPROGRESS) {
+		r->poller = poller;
+		give_up(r, -errno);
+	}
+	return 0;
+}
+
+/* It is not proven yet. */
+static void wait_on(struct dr_mtu_rail *r, int64_t now)
+{
+	int rc;
+
+	if (now >= r->until_ns) {
+		give_up(r, -ETIMEDOUT);
+		return;
+	}
+	r->search.next_ns = r->until_ns;
+	if (r->dialled || !r->search.prm.connector)
+		return;
+	close_link(r);
+	rc = open_socket(r, &r->link.fd, SOCK_STREAM, r->ifname, r->local, 0);
+	if (rc >= 0)
+		rc = dial(r, r->poller, now);
+	if (rc < 0)
+		give_up(r, rc);
+}
+
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,
 	int64_t now)
@@ -237,20 +289,19 @@ int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 		return -EAFNOSUPPORT;
 	r->peer = *peer;
 	set_port(&r->peer, port, r->scope);
-	const struct sockaddr *to = (const struct sockaddr *)&r->peer;
-	if (connect(r->po.fd, to, addr_len(r->v6)))
-		return -errno;
+	dr_mtu_search_init(&r->search, &prm, now);
+	if (connect(r->po.fd, (const struct sockaddr *)&r->peer, addr_len(r->v6))) {
+		r->err = -errno; /* no route there */
+		r->search.next_ns = DR_NEVER;
+		return 0;
+	}
 	r->po.ready = receive;
 	r->link.ready = prm.connector ? connected : accept_one;
-	int rc = dr_poller_add(poller, &r->link, prm.connector ? EPOLLOUT : EPOLLIN);
-	if (rc)
-		return rc;
-	r->poller = poller;
-	dr_mtu_search_init(&r->search, &prm, now);
-	r->search.next_ns = now + WAIT_S * DR_NS_PER_S;
-	if (prm.connector && connect(r->link.fd, to, addr_len(r->v6)) && errno != EINPROGRESS)
-		give_up(r, -errno);
-	return 0;
+	r->until_ns = r->search.next_ns = now + WAIT_S * DR_NS_PER_S;
+	int rc = prm.connector ? dial(r, poller, now) : dr_poller_add(poller, &r->link, EPOLLIN);
+	if (rc == 0)
+		r->poller = poller;
+	return rc;
 }
 
 int64_t dr_mtu_rail_deadline(const struct dr_mtu_rail *r)
@@ -266,7 +317,7 @@ void dr_mtu_rail_tick(struct dr_mtu_rail *r, int64_t now)
 	if (now < dr_mtu_rail_deadline(r))
 		return;
 	if (!r->proven) {
-		give_up(r, -ETIMEDOUT);
+		wait_on(r, now);
 		return;
 	}
 	receive(&r->po, 0, now);

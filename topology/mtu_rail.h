@@ -16,17 +16,21 @@
  * Peers name addresses at will. No datagram leaves, and none is read, before a TCP connection
  * between the two addresses has carried a datagram of the client and the server's answer, both
  * with their MACs. The client connects to the port of the server's datagrams. So each end has
- * the token and receives at its address.
+ * the token and receives at its address: TCP passes in both directions.
  */
 struct dr_mtu_rail {
 	struct dr_pollable po;	  /* datagrams; fd -1: not open */
 	struct dr_pollable link;  /* the connection, at the server its listener; fd -1: closed */
 	struct dr_poller *poller; /* NULL: not started */
 	struct dr_mtu_search search;
-	struct sockaddr_storage peer;
-	bool v6, proven;
+	char ifname[IFNAMSIZ];
+	struct sockaddr_storage local, peer;
+	bool v6;
+	bool dialled; /* the client's connection was accepted */
+	bool proven;  /* the peer has answered over it */
 	unsigned scope;
-	int err; /* the client found no server there: -errno */
+	int64_t until_ns; /* proven by then */
+	int err;	  /* the client found no server there: -errno */
 };
 
 enum { DR_MTU_HEADERS4 = 28, DR_MTU_HEADERS6 = 48 }; /* IP and UDP */
@@ -36,7 +40,7 @@ enum { DR_MTU_HEADERS4 = 28, DR_MTU_HEADERS6 = 48 }; /* IP and UDP */
 int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
 	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max, bool listens);
 /* The peer's end is known: the test begins once it has proven itself, and is over without a result
- * when it does not in 5 s. p: header_bytes is set here, and full_bytes may be any value; connector:
+ * when it does not in 5 s, or there is no route to it (err). p: header_bytes is set here, and full_bytes may be any value; connector:
  * this end did not listen. */
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,

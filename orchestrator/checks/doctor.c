@@ -193,31 +193,35 @@ static void check_machine(struct visit *v)
 		after[i](&v->d);
 }
 
-static const struct dr_doctor_path *path_of(
-	const struct dr_doctor_paths *paths, const struct dr_netdev_rail *r)
+/* The rail of the probe that is this NIC; -1: it has no partner. */
+static int rail_of(const struct dr_probe *probe, const struct dr_netdev_rail *r)
 {
 	char address[64];
 
 	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
-	for (unsigned i = 0; i < paths->n; i++)
-		if (strcmp(paths->v[i].nic, r->ifname) == 0 &&
-			strcmp(paths->v[i].address, address) == 0)
-			return &paths->v[i];
-	return NULL;
+	for (unsigned i = 0; i < probe->plan.n_rails; i++) {
+		const struct dr_plan_rail *own = &probe->plan.rail[i][DR_PLAN_CLIENT];
+
+		if (strcmp(own->name, r->ifname) == 0 && strcmp(own->address, address) == 0)
+			return (int)i;
+	}
+	return -1;
 }
 
-static void check_paths(
-	struct dr_doctor *d, const struct dr_plan_probe *probe, const struct dr_doctor_paths *paths)
+static void check_paths(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	struct sockaddr_storage to[DR_RAILS_MAX];
+	struct dr_doctor_path path;
 
-	dr_doctor_ends(d, probe, to);
+	dr_doctor_ends(d, &probe->peer, to);
 	dr_check_routes(d, to);
 	for (unsigned i = 0; i < d->n; i++) {
-		const struct dr_doctor_path *p = path_of(paths, &d->nic[i].rail);
+		int rail = rail_of(probe, &d->nic[i].rail);
 
-		if (p && d->nic[i].rail.running)
-			dr_check_path_mtu(d, p);
+		if (rail < 0 || !d->nic[i].rail.running)
+			continue;
+		dr_doctor_path_mtu(probe, (unsigned)rail, &path);
+		dr_check_path_mtu(d, &path);
 	}
 }
 
@@ -233,23 +237,43 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 	dr_check_peer_settings(d, &own, probe);
 }
 
+static void check_answers(struct visit *v, const struct dr_probe *probe)
+{
+	dr_find_ok(
+		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, probe->version);
+	dr_check_peer(&v->d, &probe->peer);
+	check_settings(&v->d, &probe->peer);
+	if (!v->route.same_host)
+		check_paths(&v->d, probe);
+}
+
 static void check_other_end(struct visit *v, const struct dr_rights *r)
 {
-	struct dr_doctor_peer peer = { .version = "" };
+	const struct dr_options *o = v->opt;
+	struct dr_loop loop;
+	struct dr_probe probe = { .opt = o,
+		.rights = o->run_as.name[0] ? r : NULL,
+		.loop = &loop,
+		.patience_ns = o->connect_timeout_ns,
+		.wait_busy = o->command == DR_CMDBIT_PREFLIGHT, /* as the client after it */
+		.status = DR_EXIT_ENV };
 	struct dr_err e = { 0 };
-	int status;
+	int rc = dr_loop_init(&loop, &e);
 
-	if (dr_doctor_probe(v->opt, &v->route, r, &peer, &status, &e)) {
-		stop(v, status, "peer", &e,
-			"start dualrail server at the other end; -v prints its log");
-		return;
+	if (rc == 0) {
+		rc = dr_client_plan(o, &v->route, NULL, NULL, &probe.plan, &e);
+		if (rc == 0)
+			rc = dr_probe_run(&probe, &e);
+		else if (rc == -EINVAL)
+			probe.status = DR_EXIT_USAGE;
 	}
-	dr_find_ok(
-		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, peer.version);
-	dr_check_peer(&v->d, &peer.probe);
-	check_settings(&v->d, &peer.probe);
-	if (!v->route.same_host)
-		check_paths(&v->d, &peer.probe, &peer.paths);
+	if (rc)
+		stop(v, probe.status, "peer", &e,
+			"start dualrail server at the other end; -v prints its log");
+	else
+		check_answers(v, &probe);
+	dr_probe_close(&probe);
+	dr_loop_fini(&loop);
 }
 
 /* ---- result ---- */
@@ -302,12 +326,14 @@ static struct visit visit(const struct dr_options *o)
 			.named = o->rails && strcmp(o->rails, "auto") != 0 } };
 }
 
-int dr_doctor_check(struct dr_options *o, struct dr_output *out, struct dr_findings *found)
+int dr_doctor_check(
+	struct dr_options *o, struct dr_output *out, struct dr_findings *found, bool *stops)
 {
 	struct visit v = visit(o);
 
 	check_all(&v, o, out);
 	*found = v.d.f;
+	*stops = v.status != 0;
 	return status_of(&v);
 }
 

@@ -19,8 +19,9 @@
 int dr_doctor_main(struct dr_options *o);
 struct dr_output;
 /* The checks alone, without output: into found (dr_findings_fini). Before it asks the server, the
- * process gives up its rights but those for a run with these options and out. The exit status. */
-int dr_doctor_check(struct dr_options *o, struct dr_output *out, struct dr_findings *found)
-	DR_MUST_CHECK;
+ * process gives up its rights but those for a run with these options and out. The exit status.
+ * *stops: a run cannot begin; else it may, whatever was found. */
+int dr_doctor_check(struct dr_options *o, struct dr_output *out, struct dr_findings *found,
+	bool *stops) DR_MUST_CHECK;
 
 #endif

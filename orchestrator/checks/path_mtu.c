@@ -7,9 +7,10 @@
 
 /* Do packets of full size pass: each rail to and from a server, and the devices that carry a rail here. */
 
-void dr_doctor_path_mtu(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail,
-	struct dr_doctor_path *out)
+void dr_doctor_path_mtu(const struct dr_probe *probe, unsigned rail, struct dr_doctor_path *out)
 {
+	const struct dr_plan *p = &probe->plan;
+	const struct dr_mtu_check *m = &probe->mtu;
 	const struct dr_plan_rail *r = p->rail[rail];
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 	uint32_t least = UINT32_MAX;
@@ -18,8 +19,9 @@ void dr_doctor_path_mtu(const struct dr_plan *p, const struct dr_mtu_check *m, u
 	memcpy(out->nic, r[DR_PLAN_CLIENT].name, sizeof(out->nic));
 	memcpy(out->peer_nic, r[DR_PLAN_SERVER].name, sizeof(out->peer_nic));
 	memcpy(out->address, r[DR_PLAN_CLIENT].address, sizeof(out->address));
-	memcpy(out->peer_address, r[DR_PLAN_SERVER].address, sizeof(out->peer_address));
-	out->err = m->rail[rail] ? m->rail[rail]->err : 0;
+	if (m->rail[rail] && !m->rail[rail]->proven)
+		dr_probe_why(probe, rail, out->why, sizeof(out->why));
+	out->needed = !dr_probe_answers(probe, rail);
 	out->nic_mtu = DR_MIN(r[DR_PLAN_CLIENT].mtu, r[DR_PLAN_SERVER].mtu);
 	for (unsigned receiver = 0; receiver < 2; receiver++) {
 		out->way[receiver] = dr_mtu_check_way(m, rail, receiver);
@@ -76,20 +78,12 @@ static void check_way(
 
 void dr_check_path_mtu(struct dr_doctor *d, const struct dr_doctor_path *p)
 {
-	const char *to = p->peer_address;
+	struct dr_err e = { 0 };
 
-	if (p->err == -EHOSTUNREACH || p->err == -ENETUNREACH) {
-		dr_find_fail(d, "path-mtu", p->nic,
-			"%s cannot be reached through this rail: %s\n\n\n"
-			"ip route get %s oif %s; ping -I %s %s",
-			to, strerror(-p->err), to, p->nic, p->nic, to);
-	} else if (p->err) {
-		dr_find_note(d, "path-mtu", p->nic,
-			"no connection to %s for the test: %s: the path MTU is unknown\n\n\n"
-			"check for a firewall between %s and the server's --data-ports; ping -M do -s %u "
-			"-I %s %s",
-			to, strerror(-p->err), p->address, p->nic_mtu - DR_MTU_HEADERS4, p->nic,
-			to);
+	if (p->why[0]) {
+		dr_err_set(&e, -ETIMEDOUT, "%s", p->why);
+		dr_findings_error(&d->f, p->needed ? DR_SEVERITY_FAIL : DR_SEVERITY_NOTE,
+			"peer-address", p->nic, &e);
 	} else {
 		check_way(d, p, DR_PLAN_SERVER);
 		check_way(d, p, DR_PLAN_CLIENT);

@@ -21,16 +21,18 @@
 #include "topology/netdev.h"
 
 /*
- * Checks, run, verdict, each only if what comes before it succeeded. All judging is the run's own
- * (output/verdict.c): preflight adds the checks before it, and a line with the verdict's reason.
+ * Checks, run, verdict. A check that failed is a part of the line; it prevents the run only if that
+ * could not begin. All judging is the run's own (output/verdict.c): preflight adds the checks
+ * before it, and a line with the verdict's reason.
  */
-enum { LINE_BYTES = 640 };
+enum { LINE_BYTES = 1024 };
 
 struct preflight {
 	const struct dr_options *opt;
 	struct dr_record *rec;
 	int64_t begin_ns;
 	int status;
+	char failure[512];     /* of the checks; "": none, or the run could not begin */
 	char line[LINE_BYTES]; /* the verdict, without what stands before it */
 	struct preflight_bad bad[PREFLIGHT_BAD_MAX];
 	size_t n_bad;
@@ -172,6 +174,7 @@ static void describe_pass(struct preflight *p)
 	describe_nics(p);
 	dr_append(p->line, sizeof(p->line), ", %.3g Gb/s together", rec->total.gbps);
 	describe_lowest(p);
+	dr_record_silent_nics(rec, p->line, sizeof(p->line));
 	if (p->saved)
 		dr_append(p->line, sizeof(p->line),
 			"; saved, the baseline now has %" PRId64 " run%s", p->saved,
@@ -207,6 +210,8 @@ static void describe_run(struct preflight *p)
 		describe_pass(p);
 	if (p->measurements > 1 && (p->n_bad || !p->status))
 		dr_append(p->line, sizeof(p->line), "; measured twice");
+	if (p->failure[0])
+		dr_append(p->line, sizeof(p->line), "; failed check: %s", p->failure);
 }
 
 /* One line, whatever a peer or a file has put into it. */
@@ -241,6 +246,8 @@ static bool check(struct preflight *p, struct dr_options *o, struct dr_output *o
 	p->checks = found.document;
 	if (found.status)
 		fail(p, found.status, found.failure);
+	else
+		memcpy(p->failure, found.failure, sizeof(p->failure));
 	return !found.status;
 }
 

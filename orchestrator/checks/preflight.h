@@ -15,8 +15,8 @@
 
 /* What the checks of the machine found; main passes them in, since they are of another folder. */
 struct dr_preflight_checks {
-	int status;		 /* exit status; not 0: nothing is measured */
-	char failure[512];	 /* the first finding that causes it */
+	int status;		 /* exit status; not 0: a run cannot begin */
+	char failure[512];	 /* the first finding that is a failure; "": none */
 	struct json_t *document; /* a reference for the caller; NULL: no memory */
 };
 typedef void (*dr_preflight_checks_fn)(

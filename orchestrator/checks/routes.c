@@ -186,9 +186,9 @@ void dr_check_arp(struct dr_doctor *d)
 			"data arrives at the wrong NIC and is dropped\n"
 			"arp_ignore=%" PRId64 " arp_announce=%" PRId64 "\n"
 			"arp_ignore=1 arp_announce=2\n"
-			"sysctl -w net/ipv4/conf/%s/arp_ignore=1 net/ipv4/conf/%s/arp_announce=2 (at "
-			"both ends; or use one subnet per rail)",
-			ignore, announce, name, name);
+			"sysctl -w net/ipv4/conf/%s/arp_ignore=1 net/ipv4/conf/%s/arp_announce=2; ip "
+			"neigh flush dev %s (at both ends; or use one subnet per rail)",
+			ignore, announce, name, name, name);
 	}
 	if (!bad && d->n > 1)
 		dr_find_ok(d, "arp", NULL, "%s",

@@ -138,6 +138,7 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 {
 	const struct dr_total *t = &rec->total;
 	size_t gpus, rails = rec->rails.n;
+	char silent[512] = "";
 	double mean;
 	const struct dr_bandwidth_row *worst = slowest(rec, &gpus, &mean);
 
@@ -157,7 +158,8 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 			fprintf(f, "%.0f %% of the mean", 100 * worst->gbps / mean);
 		print_sharing(rec, worst, f);
 	}
-	fputc('\n', f);
+	dr_record_silent_nics(rec, silent, sizeof(silent));
+	fprintf(f, "%s\n", silent);
 }
 
 void dr_result_nics(const struct dr_record *rec, FILE *f)

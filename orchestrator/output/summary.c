@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/units.h"
 #include "base/mem.h"
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
@@ -309,6 +310,17 @@ const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const c
 		if (strcmp(rec->rails.v[i].ifname, nic) == 0)
 			return &rec->rails.v[i];
 	return NULL;
+}
+
+void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len)
+{
+	for (size_t i = 0; i < rec->unused_nics.n; i++) {
+		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+
+		if (r->side == DR_END_CLIENT &&
+			strncmp(r->reason, DR_NO_ANSWER, strlen(DR_NO_ANSWER)) == 0)
+			dr_append(buf, len, "; %s is missing: %s", r->nic, r->reason);
+	}
 }
 
 double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail)

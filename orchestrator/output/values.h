@@ -47,5 +47,7 @@ enum dr_reason {
 /* The note of a trial `manual` that nobody did; of one whose NIC the transport did not use. */
 #define DR_NOTE_NOBODY "nobody broke the path"
 #define DR_NOTE_UNUSED "the transport used another NIC"
+/* The reason of an unused NIC whose peer did not answer before the run; its address follows. */
+#define DR_NO_ANSWER "no answer from"
 
 #endif

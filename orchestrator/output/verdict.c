@@ -292,6 +292,7 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 			": it carries the control connection; give HOST's management "
 			"address or --rails" },
 		{ "no partner at the other end", ": its link is up, but it has no partner" },
+		{ DR_NO_ANSWER, ": the peer's NIC did not answer before the run" },
 	};
 
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
@@ -300,7 +301,7 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 		if (r->side != DR_END_CLIENT || strcmp(r->nic, nic) != 0)
 			continue;
 		for (size_t k = 0; k < DR_ARRAY_LEN(why); k++)
-			if (!strcmp(r->reason, why[k][0]))
+			if (!strncmp(r->reason, why[k][0], strlen(why[k][0])))
 				return why[k][1];
 	}
 	return "";

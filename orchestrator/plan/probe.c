@@ -52,6 +52,7 @@ static DR_FIELDS(pair_table, "rails", pair_fields, struct dr_plan_probe_pair, .g
 static const struct dr_field look_fields[] = {
 	DR_FIELD("gpus", DR_F_UINT, struct dr_plan_probe, n_gpus, .flags = DR_F_REQUIRED, .min = 1,
 		.max = UINT16_MAX),
+	DR_FIELD("named", DR_F_BOOL, struct dr_plan_probe, named),
 	DR_FIELD("why", DR_F_STR, struct dr_plan_probe, why),
 	SETTING("kernel", DR_F_STR, struct dr_plan_probe, settings.kernel, DR_F_WORD),
 	SETTING("congestion_control", DR_F_STR, struct dr_plan_probe, settings.congestion_control,
@@ -103,7 +104,9 @@ static void set_nic(struct dr_plan_probe_nic *to, const struct dr_netdev_rail *n
 
 json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_plan_probe_own *own)
 {
-	struct dr_plan_probe p = { .n_gpus = (unsigned)own->gpus, .n_nics = own->n };
+	struct dr_plan_probe p = {
+		.n_gpus = (unsigned)own->gpus, .named = own->named, .n_nics = own->n
+	};
 
 	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, own->why ? own->why : "");
 	if (own->settings)

@@ -12,7 +12,7 @@
  * matches rails as for a run, answers with the pairs and with its NICs, and no session follows. A
  * server that does not know the mark answers as to a client: then its NICs are not known.
  *
- *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "why": text|null,
+ *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "named": bool, "why": text|null,
  *                                 "kernel", "congestion_control", "governor", "tcp_rmem_max", "tcp_wmem_max",
  *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running, qdisc, tso, gso, gro}]}}
  * Settings are missing where they are unknown, and from servers that do not tell them.
@@ -36,6 +36,7 @@ struct dr_plan_probe_pair {
 struct dr_plan_probe {
 	bool tells; /* it supports probes: n_gpus, nic and why are valid */
 	unsigned n_gpus;
+	bool named;		     /* the server was told which NICs to use */
 	char why[200];		     /* why it would refuse a run; "": it would not */
 	struct dr_settings settings; /* those of the NICs are in nic[] */
 	unsigned n_nics, n_pairs;
@@ -52,6 +53,7 @@ struct dr_plan_probe_own {
 	unsigned n;
 	const struct dr_settings *settings; /* its nic[] in the order of `nic`; NULL: unknown */
 	size_t gpus;
+	bool named;
 	const char *why; /* NULL: nothing to say */
 };
 /* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken over. A new object;

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
-#include "orchestrator/session/offer.h"
+#include "orchestrator/session/probe.h"
 #include "orchestrator/session/unused.h"
 #include "topology/numa.h"
 
@@ -11,7 +11,8 @@
 #include <string.h>
 
 /*
- * The client's run in a straight line: probe this machine, connect, wait for data paths, measure, wind up.
+ * The client's run in a straight line: probe this machine, prove the rails, connect, wait for data
+ * paths, measure, wind up.
  *  1. After the connection was started, every exit passes wind_up: faults are undone, results kept, the
  *     server is informed. Then the record is written.
  *  2. Errors are printed once, at the end, from the record.
@@ -162,7 +163,7 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 	if (rc == -ENXIO || rc == -EHOSTDOWN || rc == -ENETUNREACH || rc == -EHOSTUNREACH)
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e->text);
 	if (rc == 0)
-		rc = dr_client_plan(s->opt, &s->route, s->topo, &s->plan, e);
+		rc = dr_client_plan(s->opt, &s->route, s->topo, NULL, &s->plan, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
 	if (rc == 0)
@@ -170,6 +171,123 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 	if (rc == 0 && s->opt->dry_run)
 		announce(c);
 	return rc ? rc : check_faults(c, e);
+}
+
+/* ---- which rails answer ---- */
+
+/* The run ends: a NIC that somebody named, or all NICs, do not answer. */
+static int end_silent(struct dr_client *c, const struct dr_probe *p, unsigned rail, unsigned n)
+{
+	const struct dr_plan_rail *own = &p->plan.rail[rail][DR_PLAN_CLIENT],
+				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
+	char why[400], more[40] = "";
+
+	dr_probe_why(p, rail, why, sizeof(why));
+	if (n > 1)
+		snprintf(more, sizeof(more), " (and %u more)", n - 1);
+	dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
+		"rail %s %s -> the server's %s %s%s never came up: %s", own->name, own->address,
+		there->name, there->address, more, why);
+	return -ECANCELED;
+}
+
+static void leave_out(struct dr_client *c, const struct dr_probe *p, unsigned rail)
+{
+	const struct dr_plan_rail *own = &p->plan.rail[rail][DR_PLAN_CLIENT],
+				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
+	struct dr_silent_nic *nic = &c->silent.v[c->silent.n++];
+	char why[400];
+
+	dr_probe_why(p, rail, why, sizeof(why));
+	snprintf(nic->name, sizeof(nic->name), "%s", own->name);
+	snprintf(nic->address, sizeof(nic->address), "%s", own->address);
+	snprintf(nic->peer, sizeof(nic->peer), "%s", there->address);
+	dr_warn("rails", "%s %s -> the server's %s %s never came up and is not used: %s", own->name,
+		own->address, there->name, there->address, why);
+	dr_record_eventf(c->s.rec, "rail", "%s -> %s never came up and is not used: %s",
+		own->address, there->address, why);
+}
+
+/* TCP passes on the pair, and no datagram in one direction at least. */
+static void warn_of_datagrams(const struct dr_probe *p, unsigned rail)
+{
+	const struct dr_mtu_rail *r = p->mtu.rail[rail];
+
+	if (r && r->proven &&
+		(r->search.own.state == DR_MTU_OPEN || r->search.peer.state == DR_MTU_OPEN))
+		dr_warn("rails",
+			"%s %s -> the server's %s %s passes TCP, but UDP is lost: heartbeats are, "
+			"too, so that a silent loss is found later; admit UDP on the ports of "
+			"--data-ports",
+			p->plan.rail[rail][DR_PLAN_CLIENT].name,
+			p->plan.rail[rail][DR_PLAN_CLIENT].address,
+			p->plan.rail[rail][DR_PLAN_SERVER].name,
+			p->plan.rail[rail][DR_PLAN_SERVER].address);
+}
+
+/* How many were left out, or -ECANCELED. */
+static int judge(struct dr_client *c, const struct dr_probe *p)
+{
+	const struct dr_plan *plan = &c->s.plan;
+	bool named = !plan->rails_auto || plan->n_map || plan->n_spread || p->peer.named;
+	unsigned silent = 0, first = 0;
+
+	for (unsigned i = p->plan.n_rails; i-- > 0;)
+		if (!dr_probe_answers(p, i)) {
+			silent++;
+			first = i;
+		}
+	if (silent > 0 &&
+		(named || silent == p->plan.n_rails || c->silent.n + silent > DR_RAILS_MAX))
+		return end_silent(c, p, first, silent);
+	for (unsigned i = 0; i < p->plan.n_rails; i++) {
+		if (!dr_probe_answers(p, i))
+			leave_out(c, p, i);
+		else if (silent == 0)
+			warn_of_datagrams(p, i);
+	}
+	return (int)silent;
+}
+
+static int prove_once(struct dr_client *c, const struct dr_rights *rights, struct dr_err *e)
+{
+	struct dr_session *s = &c->s;
+	struct dr_probe p = { .opt = s->opt,
+		.rights = rights,
+		.key = s->opt->key_file ? &c->key : NULL,
+		.loop = &s->loop,
+		/* The time that the name took is part of it. */
+		.patience_ns = DR_MAX(c->connect_until_ns - dr_now_ns(),
+			DR_MIN(s->opt->connect_timeout_ns, DR_NS_PER_S)),
+		.wait_busy = true,
+		.brief = true,
+		.plan = s->plan };
+	int rc = dr_probe_run(&p, e);
+
+	if (rc)
+		dr_client_end_for(c, p.status, p.reason, "%s", e->text);
+	else
+		rc = judge(c, &p);
+	dr_probe_close(&p);
+	return rc;
+}
+
+/* Each NIC carries packets of the peer's before the first figure. Pairs may change where one is
+ * left out, so that the others are proven again. */
+static int prove_rails(struct dr_client *c, struct dr_err *e)
+{
+	struct dr_session *s = &c->s;
+	int rc = s->opt->key_file ? dr_boot_key_read(s->opt->key_file, &c->key, e) : 0;
+
+	if (rc)
+		return rc;
+	rc = prove_once(c, &s->rights, e);
+	while (rc > 0) {
+		rc = dr_client_plan(s->opt, &s->route, s->topo, &c->silent, &s->plan, e);
+		if (rc == 0)
+			rc = prove_once(c, NULL, e);
+	}
+	return rc;
 }
 
 /* ---- from the dial to handles on both sides ---- */
@@ -256,7 +374,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 		rc = dr_inject_check_all(s, &c->faults, e);
 	if (rc)
 		return rc;
-	dr_unused_find(s);
+	dr_unused_find(s, &c->silent);
 	dr_unused_take(s->rec, reply);
 	dr_session_mtu_start(s);
 	set_alternatives(c);
@@ -338,9 +456,9 @@ static int dial(struct dr_client *c, struct dr_err *e)
 		.on_failed = on_failed,
 		.on_closed = on_closed };
 	struct dr_dial d = { .opt = c->s.opt,
+		.key = c->s.opt->key_file ? &c->key : NULL,
 		/* Without a list of its own it takes what the server has. */
 		.pair = c->s.opt->gpu_names.n == 0,
-		/* The time that the name took is part of it. */
 		.patience_ns = DR_MAX(c->connect_until_ns - dr_now_ns(),
 			DR_MIN(c->s.opt->connect_timeout_ns, DR_NS_PER_S)),
 		.wait_busy = true,
@@ -364,24 +482,16 @@ static int dial(struct dr_client *c, struct dr_err *e)
 
 /* ---- the run ---- */
 
-/* The server may be started later, so that no answer is no error yet. */
+/* Another client may have come first. */
 static int wait_for_server(struct dr_client *c)
 {
 	const struct dr_options *o = c->s.opt;
 	int rc = dr_client_wait(c, c->s.local, DR_MIN(SILENT_NS, o->connect_timeout_ns), false);
-	const char *busy = rc == -ETIMEDOUT ? dr_boot_client_busy(c->boot) : NULL;
-	char time[32];
 
 	if (rc != -ETIMEDOUT)
 		return rc;
-	dr_format_duration_exact(o->connect_timeout_ns, time, sizeof(time));
-	if (!o->quiet && busy)
-		dr_say("client", "%.*s; waiting up to %s (--connect-timeout)",
-			(int)strcspn(busy, ";"), busy, time);
-	else if (!o->quiet)
-		dr_say("client",
-			"waiting for a server on %s, port %u, for up to %s (--connect-timeout)",
-			o->host, (unsigned)o->port, time);
+	if (!o->quiet)
+		dr_dial_tell(o, c->boot);
 	return 0;
 }
 
@@ -510,12 +620,11 @@ static void run(struct dr_client *c)
 		rc = prepare(c, &e);
 	if (rc == 0 && !s->opt->dry_run) {
 		dr_output_start(s->out, s->rec);
-		rc = dial(c, &e);
+		rc = prove_rails(c, &e);
+		if (rc == 0)
+			rc = dial(c, &e);
 		if (rc == -ENXIO)
 			dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e.text);
-		/* The name was resolved and the key read; the server has said nothing yet. */
-		if (rc == 0 && (rc = dr_rights_become(&s->rights, &e)) != 0)
-			dr_boot_client_drop(c->boot);
 	}
 	if (rc)
 		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);
@@ -546,6 +655,7 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 			 ? 0
 			 : dr_output_finish(out, rec, &c.thresholds);
 	dr_boot_client_destroy(c.boot);
+	explicit_bzero(&c.key, sizeof(c.key));
 	dr_session_close(&c.s);
 	return rc;
 }

@@ -3,6 +3,7 @@
 #define DR_ORCHESTRATOR_SESSION_CLIENT_PRIV_H
 
 #include "base/clock.h"
+#include "orchestrator/session/offer.h"
 #include "orchestrator/session/session_priv.h"
 
 #include <errno.h>
@@ -21,6 +22,8 @@ struct dr_client {
 	struct dr_fault_list faults; /* of the campaign */
 	struct dr_thresholds thresholds;
 	struct dr_boot_client *boot;
+	struct dr_boot_key key;	      /* of --key-file */
+	struct dr_silent_nics silent; /* left out */
 
 	int64_t connect_until_ns; /* end of --connect-timeout */
 

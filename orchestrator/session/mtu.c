@@ -110,11 +110,6 @@ bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail)
 	       (dr_mtu_final(r->search.own.state) && dr_mtu_final(r->search.peer.state));
 }
 
-bool dr_mtu_check_over(const struct dr_mtu_check *m)
-{
-	return dr_mtu_check_deadline(m) == DR_NEVER;
-}
-
 struct dr_mtu_way dr_mtu_check_way(
 	const struct dr_mtu_check *m, unsigned rail, enum dr_plan_end receiver)
 {

@@ -43,7 +43,6 @@ void dr_mtu_check_tick(struct dr_mtu_check *m, int64_t now);
 bool dr_mtu_check_in_doubt(const struct dr_mtu_check *m);
 /* The results of the rail are final. */
 bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail);
-bool dr_mtu_check_over(const struct dr_mtu_check *m);
 struct dr_mtu_way dr_mtu_check_way(
 	const struct dr_mtu_check *m, unsigned rail, enum dr_plan_end receiver);
 /* Allowed on a zeroed one, and twice. */

@@ -182,9 +182,22 @@ void dr_client_settings(const struct dr_options *o, struct dr_plan *p)
 	offer_faults(&o->faults->list, p);
 }
 
-int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
-	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e)
+static bool is_silent(const struct dr_silent_nics *s, const struct dr_netdev_rail *r)
 {
+	char address[64];
+
+	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
+	for (unsigned i = 0; s && i < s->n; i++)
+		if (strcmp(s->v[i].name, r->ifname) == 0 && strcmp(s->v[i].address, address) == 0)
+			return true;
+	return false;
+}
+
+int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
+	const struct dr_topo *topo, const struct dr_silent_nics *without, struct dr_plan *p,
+	struct dr_err *e)
+{
+	unsigned kept = 0;
 	struct dr_rails rails;
 
 	dr_client_settings(o, p);
@@ -195,7 +208,10 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	rc = dr_rails_find(o, p, route, &rails, e);
 	if (rc)
 		return rc;
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails.v, rails.n);
+	for (unsigned i = 0; i < rails.n; i++)
+		if (!is_silent(without, &rails.v[i]))
+			rails.v[kept++] = rails.v[i];
+	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails.v, kept);
 	if (rails.has_spare)
 		dr_plan_set_spare(p, &rails.spare);
 	p->topo = topo;
@@ -214,13 +230,15 @@ int dr_dial(const struct dr_dial *d, json_t *offer, struct dr_boot_client **out,
 		.port_base = (uint16_t)o->port,
 		.pair = d->pair,
 		.bind = o->control,
-		.key = o->key_file ? &key : NULL,
+		.key = d->key	     ? d->key
+		       : o->key_file ? &key
+				     : NULL,
 		.version = DR_VERSION,
 		.params = offer,
 		.connect_timeout_ns = d->patience_ns,
 		.wait_busy = d->wait_busy,
 		.timing = { .resume_ns = o->timeout_ns } };
-	int rc = o->key_file ? dr_boot_key_read(o->key_file, &key, e) : 0;
+	int rc = o->key_file && !d->key ? dr_boot_key_read(o->key_file, &key, e) : 0;
 
 	if (rc == 0 && !offer)
 		rc = dr_err_set(e, -ENOMEM, "out of memory");

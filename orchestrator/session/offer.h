@@ -37,8 +37,18 @@ bool dr_rails_rename(const struct dr_transport_kind *kind, const char *text, cha
  * the plan; NULL: its places are unknown. Errors of dr_rails_find, and -EINVAL for --map and --spread.
  */
 void dr_client_settings(const struct dr_options *o, struct dr_plan *p);
+/* NICs that the peer does not answer on. */
+struct dr_silent_nics {
+	unsigned n;
+	struct dr_silent_nic {
+		char name[IFNAMSIZ];
+		char address[64], peer[64];
+	} v[DR_RAILS_MAX];
+};
+/* without: NICs that are not offered; NULL: none. */
 int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
-	const struct dr_topo *topo, struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
+	const struct dr_topo *topo, const struct dr_silent_nics *without, struct dr_plan *p,
+	struct dr_err *e) DR_MUST_CHECK;
 
 /*
  * How a client or doctor connects to a server. Host, GPUs, port, local address, key and timeout of the
@@ -46,9 +56,10 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
  */
 struct dr_dial {
 	const struct dr_options *opt;
-	bool pair;	     /* more GPUs than the server has are no reason to refuse */
-	int64_t patience_ns; /* for a server that is still to be started, or */
-	bool wait_busy;	     /* that serves another client */
+	const struct dr_boot_key *key; /* NULL: read from --key-file */
+	bool pair;		       /* more GPUs than the server has are no reason to refuse */
+	int64_t patience_ns;	       /* for a server that is still to be started, or */
+	bool wait_busy;		       /* that serves another client */
 	const struct dr_boot_ops *ops;
 	void *arg;
 	struct dr_poller *poller;

@@ -198,7 +198,7 @@ static int serve(struct server *v, struct dr_err *e)
 	unsigned n = dr_plan_n_handles(&s->plan);
 	json_t *reply = dr_plan_reply(&s->plan);
 
-	dr_unused_find(s);
+	dr_unused_find(s, NULL);
 	int rc = reply && !dr_unused_put(s->rec, reply)
 			 ? dr_boot_server_accept(v->boot, reply, n, n)
 			 : -ENOMEM;
@@ -236,6 +236,7 @@ static void answer_probe(
 							   .n = nics.n,
 							   .settings = &settings,
 							   .gpus = s->opt->gpus.n,
+							   .named = s->plan.own_named,
 							   .why = why.code ? why.text : NULL });
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
@@ -509,6 +510,25 @@ static void session_line(const struct server *v, int status)
 		status, gbps, switches);
 }
 
+/* A probe is over, and these NICs have not heard the client. */
+static void tell_silent(const struct server *v)
+{
+	const struct dr_mtu_check *m = &v->s.mtu;
+	const struct dr_transport_kind *k = dr_plan_kind(&v->s.plan);
+
+	for (unsigned i = 0; i < m->n_rails; i++) {
+		const struct dr_plan_rail *own = &v->s.plan.rail[i][DR_PLAN_SERVER];
+
+		if (m->rail[i] && !m->rail[i]->proven && !(k && k->bypass))
+			say(v, true,
+				"client %s: %s %s, port %u: no connection from %s; check that this host's "
+				"firewall admits TCP and UDP on it (--data-ports A-B sets the ports), "
+				"then the way between",
+				v->client, own->name, own->address, own->mtu_port,
+				v->s.plan.rail[i][DR_PLAN_CLIENT].address);
+	}
+}
+
 static void close_session(struct server *v, enum dr_boot_cause cause, const char *text)
 {
 	struct dr_session *s = &v->s;
@@ -516,6 +536,8 @@ static void close_session(struct server *v, enum dr_boot_cause cause, const char
 	v->open = false;
 	if (!v->probed)
 		judge(v, cause, text);
+	else
+		tell_silent(v);
 	dr_mtu_check_close(&s->mtu);
 	if (v->probed)
 		return;

@@ -22,6 +22,16 @@ static bool is_rail(const struct dr_plan *p, enum dr_plan_end end, const char *n
 	return false;
 }
 
+/* Of the device, whose peer did not answer; NULL. */
+static const struct dr_silent_nic *silent_nic(
+	const struct dr_silent_nics *silent, const struct dr_netdev *d)
+{
+	for (unsigned i = 0; silent && i < silent->n; i++)
+		if (strcmp(silent->v[i].name, d->name) == 0)
+			return &silent->v[i];
+	return NULL;
+}
+
 /* NULL: it is a rail, or none that anybody would expect to be one. */
 static const char *why_unused(
 	const struct dr_session *s, const struct dr_netdev_choice *from, const struct dr_netdev *d)
@@ -37,12 +47,14 @@ static const char *why_unused(
 }
 
 /* Links that are down come first. */
-static void add_some(const struct dr_session *s, const struct dr_netdev_choice *from, bool running)
+static void add_some(const struct dr_session *s, const struct dr_netdev_choice *from,
+	const struct dr_silent_nics *silent, bool running)
 {
 	struct dr_unused_nic_row r;
 
 	for (size_t i = 0; i < from->n_devs; i++) {
 		const struct dr_netdev *d = &from->devs[i];
+		const struct dr_silent_nic *nic = silent_nic(silent, d);
 		const char *why = why_unused(s, from, d);
 
 		if (!why || d->running != running)
@@ -52,12 +64,15 @@ static void add_some(const struct dr_session *s, const struct dr_netdev_choice *
 		snprintf(r.nic, sizeof(r.nic), "%s", d->name);
 		dr_netdev_addr_format((const struct sockaddr *)&global_addr(d)->addr, r.address,
 			sizeof(r.address));
-		snprintf(r.reason, sizeof(r.reason), "%s", why);
+		if (nic)
+			snprintf(r.reason, sizeof(r.reason), DR_NO_ANSWER " %.48s", nic->peer);
+		else
+			snprintf(r.reason, sizeof(r.reason), "%s", why);
 		dr_record_add(s->rec, unused_nics, &r);
 	}
 }
 
-void dr_unused_find(const struct dr_session *s)
+void dr_unused_find(const struct dr_session *s, const struct dr_silent_nics *silent)
 {
 	struct dr_netdev_choice from = dr_route_choice(&s->route);
 	struct dr_netdev *devs = NULL;
@@ -66,8 +81,8 @@ void dr_unused_find(const struct dr_session *s)
 	if (s->opt->rails || !s->plan.rails_auto || s->route.same_host ||
 		dr_netdev_choice_read(&from, &devs, NULL))
 		return;
-	add_some(s, &from, false);
-	add_some(s, &from, true);
+	add_some(s, &from, silent, false);
+	add_some(s, &from, silent, true);
 	dr_netdev_list_free(devs);
 }
 

@@ -2,6 +2,7 @@
 #ifndef DR_ORCHESTRATOR_UNUSED_H
 #define DR_ORCHESTRATOR_UNUSED_H
 
+#include "orchestrator/session/offer.h"
 #include "orchestrator/session/session_priv.h"
 
 /*
@@ -9,8 +10,9 @@
  * missed by nobody otherwise. Rows of the record (topology.unused_nics); the server's are in its reply:
  *   "unused": [{"side": "server", "nic", "address", "reason"}]
  */
-/* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on one host. */
-void dr_unused_find(const struct dr_session *s);
+/* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on
+ * one host. silent: NICs that the peer did not answer on; NULL: none. */
+void dr_unused_find(const struct dr_session *s, const struct dr_silent_nics *silent);
 /* At the server, whose rails have no partners: names its NICs that are down in front of the error. */
 void dr_unused_explain(struct dr_err *e);
 /* 0 or -1: no memory. */

@@ -218,23 +218,15 @@ control_port() {
 	judge 100 holds c.json '[.failover.switches[]?] == []'
 }
 
-@test "a rail without a link at the start: the run begins on the shadow and goes home later" {
-	local end
-	for end in "$A" "$B"; do
-		ip -n "$end" link set rail0 down
-		server_in_b --one-off --rails rail0,rail1
-		under_way start_client_in_a --rails rail0,rail1 -D 4s --hold-down 100ms --verify \
-			--json=c.json --log-json
-		ip -n "$end" link set rail0 up
-		ends "$client" 0
-		ends "$server" 0
-		clean c.json
-		judge 100 holds c.json '.events | any(.kind == "protection" and (.text | startswith("both paths")))'
-		judge 100 grep -q '^failback at [0-9.]* s: GPU 0, rail1 -> rail0, gap [0-9.]* ms, 2 channels$' client.out
-		jq -se 'any(.component == "switch" and (.text | startswith("failback at ")))' client.err
-		holds c.json '[.nics[] | select(.side == "client")] | length == 2 and all(.tx_bytes > 1000000)'
-		holds c.json '[.nics[] | select(.side == "server")] | length == 2 and all(.rx_bytes > 1000000)'
-	done
+@test "a rail that was named and has no link at the start: status 3 with the cause" {
+	ip -n "$A" link set rail0 down
+	server_in_b --rails rail0,rail1
+	tells 3 "rail rail0 10.99.0.1 -> the server's rail0 10.99.0.2 never came up: rail0 is down" \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --rails rail0,rail1
+	ip -n "$A" link set rail0 up
+	ip -n "$B" link set rail0 down
+	tells 3 "rail rail0 10.99.0.1 -> the server's rail0 10.99.0.2 never came up: rail0 is down" \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --rails rail0,rail1
 }
 
 @test "heartbeats that an idle rail loses are counted at both ends, and the rail is kept" {

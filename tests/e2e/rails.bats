@@ -1,0 +1,109 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Rails that are configured at both ends and do not work: left out before the first figure, with NIC, address and cause;
+# the end of the run where somebody named them. Needs root.
+# check.sh: thread
+
+load usual
+
+setup() {
+	common_setup
+	two_rails
+	command -v nft >/dev/null || skip "needs nft"
+}
+
+# filter NODE RULES: what the node's host firewall does with packets that arrive.
+filter() {
+	ip netns exec "$1" nft -f - <<-END || skip "no nftables here"
+		table inet f {
+			chain i {
+				type filter hook input priority 0;
+				$2
+			}
+		}
+	END
+}
+
+# wrong_neighbour: A sends rail1's packets to a MAC address that is nobody's there.
+wrong_neighbour() {
+	ip -n "$A" neigh replace 10.99.1.2 lladdr 02:00:00:00:00:01 dev rail1 nud permanent
+}
+
+# left_out CAUSE: the run uses rail0 alone, passes, and both ends say why rail1 is missing.
+left_out() {
+	server_in_b --one-off
+	client_in_a -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	[[ $output == *"warn rails: rail1 10.99.1.1 -> the server's rail1 10.99.1.2 never came up and is not used: "*"$1"* ]]
+	[[ $output == *"; rail1 is missing: no answer from 10.99.1.2"* ]]
+	grep -q 'rail1 10.99.1.2, port [0-9]*: no connection from 10.99.1.1; .*--data-ports' server.err
+	clean c.json
+	holds c.json '[.topology.rails[].ifname] == ["rail0"] and ([.nics[].name] | unique) == ["rail0"]'
+	holds c.json '.topology.unused_nics | any(.side == "client" and .nic == "rail1" and .reason == "no answer from 10.99.1.2")'
+}
+
+@test "a wrong neighbour, a peer's address that nobody has, a firewall: the rail is left out with the cause" {
+	wrong_neighbour
+	left_out "neighbour entry here is permanent (02:00:00:00:00:01); "
+	ip -n "$A" neigh del 10.99.1.2 dev rail1
+	filter "$B" 'iifname "rail1" tcp dport 1-65535 reject'
+	left_out "is rejected (Connection refused) by a firewall"
+	ip netns exec "$B" nft flush ruleset
+	filter "$B" 'iifname "rail1" drop'
+	left_out "no answer from 10.99.1.2 on port "
+	ip netns exec "$B" nft flush ruleset
+	ip -n "$A" neigh flush dev rail1
+	ip netns exec "$B" sysctl -qw net.ipv4.conf.rail1.arp_ignore=8
+	left_out "nobody answers ARP for 10.99.1.2"
+}
+
+@test "packets pass in one direction only: the same" {
+	filter "$A" 'iifname "rail1" drop'
+	left_out "no answer from 10.99.1.2"
+	ip netns exec "$A" nft flush ruleset
+	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
+	ip -n "$A" route add 10.99.1.2/32 dev rail0
+	left_out "rp_filter of rail1 is strict, and the route there leaves through rail0"
+}
+
+@test "a rail that was named, at either end, or all rails: status 3 with the cause" {
+	wrong_neighbour
+	server_in_b
+	tells 3 "rail rail1 10.99.1.1 -> the server's rail1 10.99.1.2 never came up: " \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --rails rail0,rail1
+	tells 3 "rail rail1 10.99.1.1 -> " \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --map "0=rail0,rail1;1=rail1,rail0"
+	kill "$server"
+	server_in_b --rails rail0,rail1
+	tells 3 "rail rail1 10.99.1.1 -> " \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}"
+	kill "$server"
+	# The control port alone is open.
+	filter "$B" 'iifname "rail0" drop; iifname "rail1" drop'
+	server_in_b
+	tells 3 "(and 1 more) never came up: no answer from 10.99.0.2 on port " \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --json=c.json
+	holds c.json '.errors[0].reason == "paths" and (.errors[0].text | contains("--data-ports"))'
+	[ "$(grep -c 'no connection from .*--data-ports' server.err)" -eq 2 ]
+}
+
+@test "UDP alone is lost: the rail is used, and a line says so" {
+	filter "$B" 'iifname "rail1" meta l4proto udp drop'
+	server_in_b --one-off
+	client_in_a -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	ends "$server" 0
+	[[ $output == *"rail1 10.99.1.1 -> the server's rail1 10.99.1.2 passes TCP, but UDP is lost: "* ]]
+	holds c.json '.topology.rails | length == 2'
+}
+
+@test "preflight passes on what works, names what is missing, and the check that failed; doctor fails" {
+	wrong_neighbour
+	server_in_b
+	gives 0 timeout "$WAIT_S" ip netns exec "$A" "$DUALRAIL" preflight 10.99.255.2 -g 0-1 --json=p.json
+	[[ $output == *"PASS (exit status 0): 2 GPUs x 1 NIC (rail0), "*"; rail1 is missing: no answer from 10.99.1.2; failed check: peer-address rail1: "* ]]
+	holds p.json '.checks.exit_code == 2 and .exit_code == 0'
+	gives 2 doctor_in_a 10.99.255.2
+	holds d.json '.findings | any(.check == "peer-address" and .severity == "fail" and .where == "rail1")'
+}

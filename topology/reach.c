@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "topology/reach.h"
+
+#include "base/sysfile.h"
+#include "topology/nl.h"
+
+#include <errno.h>
+#include <linux/neighbour.h>
+#include <netinet/in.h>
+#include <string.h>
+
+/* ---- the kernel's neighbours ---- */
+
+struct neighbour {
+	struct dr_prefix addr;
+	int ifindex;
+	bool found;
+	uint16_t state; /* NUD_... */
+	uint8_t mac[6];
+};
+
+static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
+{
+	struct neighbour *n = arg;
+	struct dr_nl_attrs t;
+	const struct ndmsg *nd = dr_nl_body(nlh, RTM_NEWNEIGH, sizeof(*nd), &t);
+	struct dr_prefix to;
+
+	if (!nd || nd->ndm_ifindex != n->ifindex ||
+		!dr_nl_addr(t.at[NDA_DST], nd->ndm_family, &to) ||
+		memcmp(to.addr, n->addr.addr, sizeof(to.addr)) != 0)
+		return MNL_CB_OK;
+	n->found = true;
+	n->state = nd->ndm_state;
+	if (t.at[NDA_LLADDR] && mnl_attr_get_payload_len(t.at[NDA_LLADDR]) == sizeof(n->mac))
+		memcpy(n->mac, mnl_attr_get_payload(t.at[NDA_LLADDR]), sizeof(n->mac));
+	return MNL_CB_OK;
+}
+
+static void find_neighbour(const struct dr_reach *r, int ifindex, struct neighbour *n)
+{
+	struct dr_nl_dump dump = {
+		.type = RTM_GETNEIGH, .body = sizeof(struct ndmsg), .cb = on_neighbour, .arg = n
+	};
+
+	*n = (struct neighbour){ .ifindex = ifindex };
+	if (dr_prefix_of(r->peer, 0, &n->addr))
+		return;
+	dump.family = n->addr.family;
+	(void)dr_nl_dump(&dump);
+}
+
+/* ---- causes ---- */
+
+/* IN_DEV_MAXCONF: the kernel takes the larger one of "all" and the device's. */
+static bool strict_rp_filter(const char *root, const char *ifname)
+{
+	int64_t all = 0, own = 0;
+
+	(void)dr_sysfile_number(&all, root, "/proc/sys/net/ipv4/conf/all/rp_filter");
+	(void)dr_sysfile_number(&own, root, "/proc/sys/net/ipv4/conf/%s/rp_filter", ifname);
+	return DR_MAX(all, own) == 1;
+}
+
+bool dr_reach_filtered(const char *root, const char *ifname, const struct sockaddr *local,
+	const struct sockaddr *peer, struct dr_netdev *via)
+{
+	return peer->sa_family == AF_INET && strict_rp_filter(root, ifname) &&
+	       dr_netdev_toward(peer, local, via, NULL) == 0 && !via->loopback &&
+	       strcmp(via->name, ifname) != 0;
+}
+
+static bool has_address(const struct dr_netdev *d, const struct sockaddr *local)
+{
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr, local))
+			return true;
+	return d->loopback;
+}
+
+/* Of this process: its limits and rights. NULL: another cause. */
+static const char *own_limit(int err)
+{
+	switch (-err) {
+	case EMFILE:
+	case ENFILE:
+		return "this process has no file descriptor left; raise ulimit -n";
+	case EADDRNOTAVAIL:
+	case EADDRINUSE:
+		return "no local port is free; widen net.ipv4.ip_local_port_range or --data-ports";
+	case ENOMEM:
+	case ENOBUFS:
+		return "the kernel has no memory for the connection; see net.ipv4.tcp_mem and the "
+		       "cgroup's limit";
+	case EACCES:
+	case EPERM:
+		return "this host does not allow it; check its outgoing firewall rules and "
+		       "capabilities";
+	default:
+		return NULL;
+	}
+}
+
+/* Of this host. False: none was found. */
+static bool own_cause(
+	const struct dr_reach *r, const struct dr_netdev *d, bool there, char *buf, size_t len)
+{
+	const char *limit = own_limit(r->err);
+	struct dr_netdev via;
+
+	if (!there)
+		snprintf(buf, len, "%s is not there any more; ip link", r->ifname);
+	else if (!d->running)
+		snprintf(buf, len, "%s is down or has no carrier; check link, cable and switch",
+			r->ifname);
+	else if (!has_address(d, r->local))
+		snprintf(buf, len, "%s does not have its address any more; ip address show %s",
+			r->ifname, r->ifname);
+	else if (limit)
+		snprintf(buf, len, "%s", limit);
+	else if (dr_reach_filtered("", r->ifname, r->local, r->peer, &via))
+		snprintf(buf, len,
+			"rp_filter of %s is strict, and the route there leaves through %s, so that "
+			"answers are dropped; sysctl -w net/ipv4/conf/%s/rp_filter=2",
+			r->ifname, via.name, r->ifname);
+	else if (r->err == -ENETUNREACH)
+		snprintf(buf, len, "no route through %s; ip route", r->ifname);
+	else
+		return false;
+	return true;
+}
+
+void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
+{
+	const char *arp = r->peer->sa_family == AF_INET6 ? "neighbour discovery" : "ARP";
+	char to[64], port[24] = "";
+	struct dr_netdev d;
+	struct neighbour n = { .found = false };
+	bool there = dr_netdev_by_name(r->ifname, &d, NULL) == 0;
+
+	if (own_cause(r, &d, there, buf, len))
+		return;
+	find_neighbour(r, d.ifindex, &n);
+	dr_netdev_addr_format(r->peer, to, sizeof(to));
+	if (r->port)
+		snprintf(port, sizeof(port), " on port %u", r->port);
+	if (n.found && (n.state & NUD_PERMANENT))
+		snprintf(buf, len,
+			"no answer from %s%s, whose neighbour entry here is permanent "
+			"(%02x:%02x:%02x:%02x:%02x:%02x); compare it with the peer's NIC, or ip "
+			"neigh del %s dev %s",
+			to, port, n.mac[0], n.mac[1], n.mac[2], n.mac[3], n.mac[4], n.mac[5], to,
+			r->ifname);
+	else if (n.found && (n.state & (NUD_INCOMPLETE | NUD_FAILED)))
+		snprintf(buf, len,
+			"nobody answers %s for %s; check cable, switch port and VLAN, and the peer's "
+			"address and arp_ignore",
+			arp, to);
+	else if (r->err == -ECONNREFUSED || r->err == -EHOSTUNREACH)
+		snprintf(buf, len,
+			"%s%s is rejected (%s) by a firewall, or packets reach another NIC of the "
+			"peer; admit TCP and UDP on the ports of --data-ports; ip neigh flush dev %s",
+			to, port, strerror(-r->err), r->ifname);
+	else
+		snprintf(buf, len,
+			"no answer from %s%s%s; check the firewalls (admit TCP and UDP on the ports "
+			"of --data-ports) and rp_filter of the peer, then the way between",
+			to, port, n.found ? ", although its MAC address is known" : "");
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef DR_TOPOLOGY_REACH_H
+#define DR_TOPOLOGY_REACH_H
+
+#include "base/err.h"
+#include "topology/netdev.h"
+
+/*
+ * Why does a peer's address not answer to a NIC of this host? Tells it from the error, and from the
+ * kernel's NICs, routes and neighbours. Causes at this host come first, then what points at a
+ * firewall, then a loss on the way. Blocks only for the kernel's answers; any thread.
+ */
+struct dr_reach {
+	const char *ifname;
+	const struct sockaddr *local, *peer;
+	unsigned port; /* at the peer; 0: not known */
+	int err;       /* -errno of the connection; -ETIMEDOUT: no answer */
+};
+/* "no answer to ...: CAUSE; WHAT TO DO". */
+void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len);
+
+/* The kernel drops what comes from the peer: its route there leaves through the NIC `via`, and
+ * rp_filter of ifname is strict. root: "" for this machine. */
+bool dr_reach_filtered(const char *root, const char *ifname, const struct sockaddr *local,
+	const struct sockaddr *peer, struct dr_netdev *via);
+
+#endif
