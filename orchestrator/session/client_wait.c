@@ -47,6 +47,8 @@ static void channels_ended(struct dr_client *c, int64_t now)
 	const char *text = l->n_failed ? l->fail_text : c->peer_text;
 	int err = l->n_failed ? l->fail_err : c->peer_err;
 	bool both = l->n_failed && c->peer_failed;
+	const char *what;
+	int status = dr_session_loss(&c->s, err, &what);
 
 	if (!c->s.failed_ns)
 		c->s.failed_ns = now;
@@ -54,8 +56,9 @@ static void channels_ended(struct dr_client *c, int64_t now)
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_DIED, "server %s died: %s; %s",
 			dr_control_peer(c->s.control), dr_boot_cause_text(c->s.lost_cause), text);
 	else if (now - c->s.failed_ns >= DR_SESSION_WHY_NS)
-		dr_client_end(c, DR_EXIT_TRANSPORT, "%s: %s%s%s", dr_session_loss(err), text,
-			both ? "; " : "", both ? c->peer_text : "");
+		dr_client_end_for(c, status,
+			status == DR_EXIT_PEER ? DR_REASON_PATHS : DR_REASON_NONE, "%s: %s%s%s",
+			what, text, both ? "; " : "", both ? c->peer_text : "");
 }
 
 int dr_client_check(struct dr_client *c)

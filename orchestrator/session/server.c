@@ -476,6 +476,8 @@ static void judge(struct server *v, enum dr_boot_cause cause, const char *text)
 	const struct dr_session *s = &v->s;
 	bool peer_gone = says_gone(cause) || (s->lost && says_gone(s->lost_cause));
 	bool failed = s->local && s->local->n_failed;
+	const char *what;
+	int status;
 
 	if (s->loop.signo)
 		dr_record_errorf(s->rec, 128 + s->loop.signo, "%s", dr_loop_interrupted(&s->loop));
@@ -488,9 +490,11 @@ static void judge(struct server *v, enum dr_boot_cause cause, const char *text)
 		dr_record_reason(dr_record_errorf(s->rec, DR_EXIT_PEER, "client: %s (%s)",
 					 dr_boot_cause_text(cause), text),
 			dr_session_reason(cause));
-	if (!peer_gone && failed)
-		dr_record_errorf(s->rec, DR_EXIT_TRANSPORT, "%s: %s",
-			dr_session_loss(s->local->fail_err), s->local->fail_text);
+	if (peer_gone || !failed)
+		return;
+	status = dr_session_loss(s, s->local->fail_err, &what);
+	dr_record_reason(dr_record_errorf(s->rec, status, "%s: %s", what, s->local->fail_text),
+		status == DR_EXIT_PEER ? DR_REASON_PATHS : DR_REASON_NONE);
 }
 
 static void session_line(const struct server *v, int status)

@@ -141,9 +141,14 @@ void dr_session_send(struct dr_session *s, const struct dr_message *m)
 		dr_warn("server", "%s", e.text);
 }
 
-const char *dr_session_loss(int err)
+int dr_session_loss(const struct dr_session *s, int err, const char **what)
 {
-	return err == -ENETDOWN ? "both paths lost" : "channel ended";
+	bool up = s->local->n_ready == s->plan.n_gpus;
+
+	*what = err != -ENETDOWN ? "channel ended"
+		: up		 ? "both paths lost"
+				 : "the data paths never came up";
+	return err != -ENETDOWN || up ? DR_EXIT_TRANSPORT : DR_EXIT_PEER;
 }
 
 enum dr_reason dr_session_reason(enum dr_boot_cause cause)

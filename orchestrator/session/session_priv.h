@@ -101,8 +101,9 @@ int dr_session_open(struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 void dr_session_close(struct dr_session *s);
 /* What a client cannot send ends its run (ops->failed); a server logs it. Without a connection it is no error. */
 void dr_session_send(struct dr_session *s, const struct dr_message *m);
-/* Why channels ended, for an error text: "both paths lost" or "channel ended". */
-const char *dr_session_loss(int err);
+/* Why channels of the local end or its peer ended with err: the exit status, and *what for people:
+ * "both paths lost", "the data paths never came up" or "channel ended". */
+int dr_session_loss(const struct dr_session *s, int err, const char **what);
 /* The reason of an error with DR_EXIT_PEER, from how the control connection ended. */
 enum dr_reason dr_session_reason(enum dr_boot_cause cause);
 /* What failed on the way to the peer: its fault (DR_EXIT_PEER) or this end's (DR_EXIT_ENV). */

@@ -88,6 +88,15 @@ left_out() {
 	[ "$(grep -c 'no connection from .*--data-ports' server.err)" -eq 2 ]
 }
 
+@test "ports behind the first one are closed: the data paths never came up, which is not lost" {
+	filter "$B" 'iifname { "rail0", "rail1" } meta l4proto { tcp, udp } th dport != 30000 drop'
+	server_in_b --one-off --data-ports 30000-30100
+	tells 3 "the data paths never came up: " \
+		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --json=c.json
+	holds c.json '.errors[0].reason == "paths"'
+	ends "$server" 3
+}
+
 @test "UDP alone is lost: the rail is used, and a line says so" {
 	filter "$B" 'iifname "rail1" meta l4proto udp drop'
 	server_in_b --one-off
