@@ -37,13 +37,13 @@ static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
 	return MNL_CB_OK;
 }
 
-static void find_neighbour(const struct dr_reach *r, int ifindex, struct neighbour *n)
+static void find_neighbour(const struct dr_reach *r, struct neighbour *n)
 {
 	struct dr_nl_dump dump = {
 		.type = RTM_GETNEIGH, .body = sizeof(struct ndmsg), .cb = on_neighbour, .arg = n
 	};
 
-	*n = (struct neighbour){ .ifindex = ifindex };
+	*n = (struct neighbour){ .ifindex = (int)if_nametoindex(r->ifname) };
 	if (dr_prefix_of(r->peer, 0, &n->addr))
 		return;
 	dump.family = n->addr.family;
@@ -53,7 +53,7 @@ static void find_neighbour(const struct dr_reach *r, int ifindex, struct neighbo
 /* ---- causes ---- */
 
 /* IN_DEV_MAXCONF: the kernel takes the larger one of "all" and the device's. */
-static bool strict_rp_filter(const char *root, const char *ifname)
+bool dr_reach_strict(const char *root, const char *ifname)
 {
 	int64_t all = 0, own = 0;
 
@@ -62,12 +62,12 @@ static bool strict_rp_filter(const char *root, const char *ifname)
 	return DR_MAX(all, own) == 1;
 }
 
-bool dr_reach_filtered(const char *root, const char *ifname, const struct sockaddr *local,
-	const struct sockaddr *peer, struct dr_netdev *via)
+/* The kernel drops what comes from the peer: its route there leaves through the NIC `via`. */
+static bool filtered(const struct dr_reach *r, struct dr_netdev *via)
 {
-	return peer->sa_family == AF_INET && strict_rp_filter(root, ifname) &&
-	       dr_netdev_toward(peer, local, via, NULL) == 0 && !via->loopback &&
-	       strcmp(via->name, ifname) != 0;
+	return r->peer->sa_family == AF_INET && dr_reach_strict("", r->ifname) &&
+	       dr_netdev_toward(r->peer, r->local, via, NULL) == 0 && !via->loopback &&
+	       strcmp(via->name, r->ifname) != 0;
 }
 
 static bool has_address(const struct dr_netdev *d, const struct sockaddr *local)
@@ -101,30 +101,31 @@ static const char *own_limit(int err)
 	}
 }
 
-/* Of this host. False: none was found. */
-static bool own_cause(
-	const struct dr_reach *r, const struct dr_netdev *d, bool there, char *buf, size_t len)
+bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len)
 {
 	const char *limit = own_limit(r->err);
-	struct dr_netdev via;
+	struct dr_netdev d, via;
+	char to[64];
 
-	if (!there)
+	dr_netdev_addr_format(r->peer, to, sizeof(to));
+	if (dr_netdev_by_name(r->ifname, &d, NULL))
 		snprintf(buf, len, "%s is not there any more; ip link", r->ifname);
-	else if (!d->running)
+	else if (!d.running)
 		snprintf(buf, len, "%s is down or has no carrier; check link, cable and switch",
 			r->ifname);
-	else if (!has_address(d, r->local))
+	else if (!has_address(&d, r->local))
 		snprintf(buf, len, "%s does not have its address any more; ip address show %s",
 			r->ifname, r->ifname);
 	else if (limit)
 		snprintf(buf, len, "%s", limit);
-	else if (dr_reach_filtered("", r->ifname, r->local, r->peer, &via))
+	else if (filtered(r, &via))
 		snprintf(buf, len,
-			"rp_filter of %s is strict, and the route there leaves through %s, so that "
-			"answers are dropped; sysctl -w net/ipv4/conf/%s/rp_filter=2",
-			r->ifname, via.name, r->ifname);
+			"rp_filter of %s is strict, and the route to %s leaves through %s, so that "
+			"its packets are dropped; sysctl -w net/ipv4/conf/%s/rp_filter=2",
+			r->ifname, to, via.name, r->ifname);
 	else if (r->err == -ENETUNREACH)
-		snprintf(buf, len, "no route through %s; ip route", r->ifname);
+		snprintf(buf, len, "no route to %s through %s; ip route get %s oif %s, ip rule", to,
+			r->ifname, to, r->ifname);
 	else
 		return false;
 	return true;
@@ -134,13 +135,11 @@ void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
 {
 	const char *arp = r->peer->sa_family == AF_INET6 ? "neighbour discovery" : "ARP";
 	char to[64], port[24] = "";
-	struct dr_netdev d;
-	struct neighbour n = { .found = false };
-	bool there = dr_netdev_by_name(r->ifname, &d, NULL) == 0;
+	struct neighbour n;
 
-	if (own_cause(r, &d, there, buf, len))
+	if (dr_reach_own_cause(r, buf, len))
 		return;
-	find_neighbour(r, d.ifindex, &n);
+	find_neighbour(r, &n);
 	dr_netdev_addr_format(r->peer, to, sizeof(to));
 	if (r->port)
 		snprintf(port, sizeof(port), " on port %u", r->port);
@@ -154,7 +153,7 @@ void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
 	else if (n.found && (n.state & (NUD_INCOMPLETE | NUD_FAILED)))
 		snprintf(buf, len,
 			"nobody answers %s for %s; check cable, switch port and VLAN, and the peer's "
-			"address and arp_ignore",
+			"address, arp_ignore and arp_filter",
 			arp, to);
 	else if (r->err == -ECONNREFUSED || r->err == -EHOSTUNREACH)
 		snprintf(buf, len,

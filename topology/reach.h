@@ -16,12 +16,13 @@ struct dr_reach {
 	unsigned port; /* at the peer; 0: not known */
 	int err;       /* -errno of the connection; -ETIMEDOUT: no answer */
 };
-/* "no answer to ...: CAUSE; WHAT TO DO". */
+/* "CAUSE; WHAT TO DO". */
 void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len);
+/* The same if the cause is at this host. False, and nothing written: none was found here. */
+bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len);
 
-/* The kernel drops what comes from the peer: its route there leaves through the NIC `via`, and
- * rp_filter of ifname is strict. root: "" for this machine. */
-bool dr_reach_filtered(const char *root, const char *ifname, const struct sockaddr *local,
-	const struct sockaddr *peer, struct dr_netdev *via);
+/* rp_filter of the NIC is strict: what arrives by it counts only if the kernel would answer by it.
+ * root: "" for this machine. */
+bool dr_reach_strict(const char *root, const char *ifname);
 
 #endif

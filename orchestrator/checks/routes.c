@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sysfile.h"
 #include "orchestrator/checks/doctor_priv.h"
+#include "topology/reach.h"
 
 #include <inttypes.h>
 #include <netinet/in.h>
@@ -80,7 +81,7 @@ static void find_route(const struct dr_doctor *d, unsigned i, const struct socka
 
 static void other_nic(struct dr_doctor *d, const struct dr_netdev_rail *r, const struct route *w)
 {
-	bool strict = w->to.ss_family == AF_INET && conf(d, r->ifname, "rp_filter") == 1;
+	bool strict = w->to.ss_family == AF_INET && dr_reach_strict(d->root, r->ifname);
 	char to[64], from[64], subnet[72];
 	struct dr_prefix p = { 0 };
 

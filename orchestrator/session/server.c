@@ -8,6 +8,7 @@
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/offer.h"
 #include "orchestrator/session/unused.h"
+#include "topology/reach.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -521,15 +522,20 @@ static void tell_silent(const struct server *v)
 	const struct dr_transport_kind *k = dr_plan_kind(&v->s.plan);
 
 	for (unsigned i = 0; i < m->n_rails; i++) {
-		const struct dr_plan_rail *own = &v->s.plan.rail[i][DR_PLAN_SERVER];
+		const struct dr_plan_rail *own = &v->s.plan.rail[i][DR_PLAN_SERVER],
+					  *there = &v->s.plan.rail[i][DR_PLAN_CLIENT];
+		const struct dr_reach reach = { .ifname = own->name,
+			.local = (const struct sockaddr *)&own->addr,
+			.peer = (const struct sockaddr *)&there->addr,
+			.err = m->rail[i] ? m->rail[i]->err : 0 };
+		char why[300] = "check that this host's firewall admits TCP and UDP on it "
+				"(--data-ports A-B sets the ports), then the way between";
 
-		if (m->rail[i] && !m->rail[i]->proven && !(k && k->bypass))
-			say(v, true,
-				"client %s: %s %s, port %u: no connection from %s; check that this host's "
-				"firewall admits TCP and UDP on it (--data-ports A-B sets the ports), "
-				"then the way between",
-				v->client, own->name, own->address, own->mtu_port,
-				v->s.plan.rail[i][DR_PLAN_CLIENT].address);
+		if (!m->rail[i] || m->rail[i]->proven || (k && k->bypass))
+			continue;
+		(void)dr_reach_own_cause(&reach, why, sizeof(why));
+		say(v, true, "client %s: %s %s, port %u: no connection from %s: %s", v->client,
+			own->name, own->address, own->mtu_port, there->address, why);
 	}
 }
 

@@ -29,7 +29,7 @@ wrong_neighbour() {
 	ip -n "$A" neigh replace 10.99.1.2 lladdr 02:00:00:00:00:01 dev rail1 nud permanent
 }
 
-# left_out CAUSE: the run uses rail0 alone, passes, and both ends say why rail1 is missing.
+# left_out CAUSE [SERVER_CAUSE]: the run uses rail0 alone, passes, and both ends say why rail1 is missing.
 left_out() {
 	server_in_b --one-off
 	client_in_a -D 200ms --json=c.json
@@ -37,7 +37,7 @@ left_out() {
 	ends "$server" 0
 	[[ $output == *"warn rails: rail1 10.99.1.1 -> the server's rail1 10.99.1.2 never came up and is not used: "*"$1"* ]]
 	[[ $output == *"; rail1 is missing: no answer from 10.99.1.2"* ]]
-	grep -q 'rail1 10.99.1.2, port [0-9]*: no connection from 10.99.1.1; .*--data-ports' server.err
+	grep -q 'rail1 10.99.1.2, port [0-9]*: no connection from 10.99.1.1: .*'"${2:---data-ports}" server.err
 	clean c.json
 	holds c.json '[.topology.rails[].ifname] == ["rail0"] and ([.nics[].name] | unique) == ["rail0"]'
 	holds c.json '.topology.unused_nics | any(.side == "client" and .nic == "rail1" and .reason == "no answer from 10.99.1.2")'
@@ -64,7 +64,11 @@ left_out() {
 	ip netns exec "$A" nft flush ruleset
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
 	ip -n "$A" route add 10.99.1.2/32 dev rail0
-	left_out "rp_filter of rail1 is strict, and the route there leaves through rail0"
+	left_out "rp_filter of rail1 is strict, and the route to 10.99.1.2 leaves through rail0"
+	ip -n "$A" route del 10.99.1.2/32 dev rail0
+	ip netns exec "$B" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
+	ip -n "$B" route add 10.99.1.1/32 dev rail0
+	left_out "no answer from 10.99.1.2" "rp_filter of rail1 is strict, and the route to 10.99.1.1"
 }
 
 @test "a rail that was named, at either end, or all rails: status 3 with the cause" {
