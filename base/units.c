@@ -311,6 +311,19 @@ int dr_split_host(const char *text, char *host, size_t len, uint16_t *port, stru
 	return 0;
 }
 
+int dr_parse_ports(const char *s, uint16_t *first, uint16_t *last, struct dr_err *e)
+{
+	unsigned from = 0, to = 0;
+	char more;
+
+	if (s[strspn(s, "0123456789-")] || sscanf(s, "%5u-%5u%c", &from, &to, &more) != 2 ||
+		!from || from > to || to > UINT16_MAX)
+		return dr_err_set(e, -EINVAL, "\"%.40s\": use FIRST-LAST, e.g. 30000-30100", s);
+	*first = (uint16_t)from;
+	*last = (uint16_t)to;
+	return 0;
+}
+
 int dr_parse_choice(const char *choices, const char *text, int *out, struct dr_err *e)
 {
 	size_t len = strlen(text), n;

@@ -32,6 +32,9 @@ int dr_parse_list(const char *s, unsigned max_value, unsigned *out, size_t cap, 
 int dr_split_host(const char *text, char *host, size_t len, uint16_t *port, struct dr_err *e)
 	DR_MUST_CHECK;
 
+/* "A-B" with 1 <= A <= B <= 65535: the first and the last port of a range. */
+int dr_parse_ports(const char *s, uint16_t *first, uint16_t *last, struct dr_err *e) DR_MUST_CHECK;
+
 /* One of "a|b|c" -> its index. */
 int dr_parse_choice(const char *choices, const char *s, int *out, struct dr_err *e) DR_MUST_CHECK;
 

@@ -303,6 +303,24 @@ static void hosts_and_ports(void **state)
 	}
 }
 
+static void ranges_of_ports(void **state)
+{
+	static const char *const wrong[] = { "", "5", "5-", "-5", "0-5", "6-5", "1-65536", "1-2-3",
+		" 1-2", "1-2 ", "+1-2", "a-b", "1-999999" };
+	uint16_t first = 7, last = 7;
+	struct dr_err e;
+
+	(void)state;
+	for (size_t i = 0; i < DR_ARRAY_LEN(wrong); i++)
+		assert_int_equal(dr_parse_ports(wrong[i], &first, &last, &e), -EINVAL);
+	assert_int_equal(first + last, 14);
+	assert_int_equal(dr_parse_ports("1-65535", &first, &last, &e), 0);
+	assert_int_equal(first, 1);
+	assert_int_equal(last, 65535);
+	assert_int_equal(dr_parse_ports("30000-30000", &first, &last, &e), 0);
+	assert_int_equal(first, last);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -312,6 +330,7 @@ int main(void)
 		cmocka_unit_test(rates),
 		cmocka_unit_test(numbers),
 		cmocka_unit_test(lists),
+		cmocka_unit_test(ranges_of_ports),
 		cmocka_unit_test(formats),
 		cmocka_unit_test(errors_are_composed),
 		cmocka_unit_test(texts),

@@ -56,6 +56,14 @@ static int parse_names(const struct dr_opt *row, const char *text, void *dst, st
 	return ha_names_parse(text ? text : "", dst, e);
 }
 
+static int parse_ports(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
+{
+	uint16_t *ports = dst;
+
+	(void)row;
+	return text ? dr_parse_ports(text, &ports[0], &ports[1], e) : 0;
+}
+
 /* Other words are NCCL's to judge. */
 static int parse_level(const struct dr_opt *row, const char *text, void *dst, struct dr_err *e)
 {
@@ -162,6 +170,10 @@ static const struct dr_opt rows[] = {
 		  "receiver. Default: 8K with 8 CPUs or more, else 144K." },
 	{ .name = "HA_NCCL_SOCKBUF", .kind = DR_OPT_SIZE, .def = "0", .max = 1 << 30, AT(c.sockbuf),
 	  .commands = HA_ALWAYS, .help = "Size of the socket buffers. 0: set by the kernel." },
+	{ .name = "HA_NCCL_PORTS", .kind = DR_OPT_CUSTOM, .parse = parse_ports,
+	  .arg = "A-B, e.g. 30000-30999", AT(c.ports), .commands = HA_ALWAYS,
+	  .help = "Ports of this range only for everything that listens, TCP and UDP. Default: "
+		  "chosen by the kernel." },
 	{ .name = "HA_NCCL_USE_PROGRESS_THREAD", BOOL, .def = "1",
 	  AT(c.progress_thread), .commands = HA_ALWAYS,
 	  .help = "Let a thread drive the connections for small messages that NCCL has not called "
@@ -496,9 +508,22 @@ void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p)
 	p->hold_down_ns = c->hold_down_ns;
 	p->lost_after_ns = DR_LOST_AFTER_JOB_NS;
 	p->sockbuf = (int)c->sockbuf;
+	p->port_min = c->ports[0];
+	p->port_max = c->ports[1];
 	/* The manager waits for twice the window of the hardware. */
 	p->hw_window_ns =
 		c->detect == DR_DETECT_CONSERVATIVE && c->rto_ns ? c->rto_ns / 2 : window_ns;
+}
+
+int ha_config_taken(const struct ha_config *c, int rc, struct dr_err *e)
+{
+	if (rc != -EADDRINUSE || !c->ports[0])
+		return rc;
+	/* Of a session: its heartbeats, its comms, its I/O threads. */
+	return dr_err_set(e, rc,
+		"HA_NCCL_PORTS=%u-%u: no port of these %u is free; a process needs 1, and with tcp %u on a "
+		"NIC for each device of a peer process; use a larger range",
+		c->ports[0], c->ports[1], c->ports[1] - c->ports[0] + 1u, 2 + (unsigned)c->threads);
 }
 
 int64_t ha_config_detect_bound(const struct ha_config *c)

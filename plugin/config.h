@@ -46,12 +46,13 @@ struct ha_config {
 	int64_t hold_down_ns;
 	int64_t connect_timeout_ns;
 
-	uint64_t threads; /* I/O threads of the process, >= 1 */
-	uint64_t lanes;	  /* bulk lanes of a session for each of them */
-	uint64_t spin_us; /* see ha_thread_start */
-	uint64_t chunk;	  /* bytes */
-	uint64_t eager;	  /* messages up to this size are copied and sent at once, bytes */
-	uint64_t sockbuf; /* bytes; 0: set by the kernel */
+	uint64_t threads;  /* I/O threads of the process, >= 1 */
+	uint64_t lanes;	   /* bulk lanes of a session for each of them */
+	uint64_t spin_us;  /* see ha_thread_start */
+	uint64_t chunk;	   /* bytes */
+	uint64_t eager;	   /* messages up to this size are copied and sent at once, bytes */
+	uint64_t sockbuf;  /* bytes; 0: set by the kernel */
+	uint16_t ports[2]; /* first and last one to listen on; 0: the kernel's choice */
 	int progress_thread;
 	uint64_t test_max_poll; /* events that one call of test handles at most */
 
@@ -91,6 +92,8 @@ bool ha_config_is_verbs(const struct ha_config *c);
 /* Sets the parameters of a session's managers that the configuration decides: transport, detection, failback, sockets.
  * Other members are left as they are. c has to outlive the managers. */
 void ha_config_manager(const struct ha_config *c, struct dr_manager_params *p);
+/* rc; e says of -EADDRINUSE which range of ports is taken and how many are needed. */
+int ha_config_taken(const struct ha_config *c, int rc, struct dr_err *e);
 /* Time after which a fault is detected at the latest (dr_manager_detect_bound); DR_NEVER. */
 int64_t ha_config_detect_bound(const struct ha_config *c);
 

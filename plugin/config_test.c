@@ -210,6 +210,8 @@ static void an_error_names_variable_value_and_range(void **state)
 	assert_has(refused("HA_NCCL_DEVICES=^"), "HA_NCCL_DEVICES: ");
 	assert_has(refused("HA_NCCL_RTO_MS=-5"), "HA_NCCL_RTO_MS: \"-5\" is not");
 	assert_has(refused("HA_NCCL_SPEED=1"), "use 10 to 3200000");
+	assert_has(refused("HA_NCCL_PORTS=30000"),
+		"HA_NCCL_PORTS: \"30000\": use FIRST-LAST, e.g. 30000-30100");
 }
 
 static void a_path_that_does_not_fit_is_refused(void **state)

@@ -192,6 +192,7 @@ static void do_listen(void *arg, int64_t now)
 	(void)now;
 	o.n = ha_process_rendezvous(d->l->p, d->l->dev, own, DR_RDV_ADDRS_MAX);
 	d->rc = dr_rdv_listen(d->l->p->rdv, &o, &d->l->rdv, d->handle, &d->e);
+	d->rc = ha_config_taken(&d->l->p->cfg, d->rc, &d->e);
 }
 
 enum nccl_result ha_net_listen(void *ctx, int dev, void *handle, void **listen_comm)

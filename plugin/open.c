@@ -138,7 +138,7 @@ static int open_session(struct ha_link *l, const struct ha_answer *plan, const u
 			.ifname = d->ifname, .local = own->addr.ss, .ifindex = d->ifindex
 		};
 	}
-	rc = ha_session_create(&sp, &l->s, e);
+	rc = ha_config_taken(&p->cfg, ha_session_create(&sp, &l->s, e), e);
 	if (rc == 0)
 		l->n_handles = ha_session_handle_count(l->s);
 	return rc;

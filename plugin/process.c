@@ -281,7 +281,10 @@ static void begin(void *arg, int64_t now)
 	struct begin *b = arg;
 	struct ha_process *p = b->p;
 	struct dr_poller *poller = ha_thread_poller(p->control);
-	struct dr_rdv_opts o = { .process = p->id, .version = DR_VERSION };
+	struct dr_rdv_opts o = { .process = p->id,
+		.port_min = p->cfg.ports[0],
+		.port_max = p->cfg.ports[1],
+		.version = DR_VERSION };
 
 	(void)now;
 	b->rc = dr_rdv_create(&p->rdv, &o, &ha_open_ops, poller, b->e);

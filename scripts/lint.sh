@@ -240,7 +240,7 @@ rule_docs() {
 # Words of the code spans and fenced blocks: files, functions and, where no other program is called, options.
 spans() {
 	# shellcheck disable=SC2016
-	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|podman|lstopo|ip|rdma|perf|strace|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
+	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|podman|lstopo|ip|rdma|perf|strace|-A INPUT|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
 		grep -oE '(^| |\()(--[a-z][a-z-]+|dr_[a-z_0-9]+|[a-zA-Z_.*…{}<>0-9-]*(/[a-zA-Z_.*…{}<>0-9-]*)+|[a-z_0-9]+\.(c|h|sh|bats|py|awk|md))' |
 		sed 's/^[ =(]//; s/[.,]$//'
 }

@@ -133,23 +133,6 @@ static int check_warmup(struct dr_options *o, struct dr_err *e)
 	return 0;
 }
 
-static int check_ports(struct dr_options *o, struct dr_err *e)
-{
-	unsigned first = 0, last = 0;
-	char more;
-
-	if (!o->data_ports)
-		return 0;
-	if (o->data_ports[strspn(o->data_ports, "0123456789-")] ||
-		sscanf(o->data_ports, "%5u-%5u%c", &first, &last, &more) != 2 || !first ||
-		first > last || last > UINT16_MAX)
-		return dr_err_set(e, -EINVAL,
-			"--data-ports \"%.40s\": use FIRST-LAST, e.g. 30000-30100", o->data_ports);
-	o->data_port_min = (uint16_t)first;
-	o->data_port_max = (uint16_t)last;
-	return 0;
-}
-
 /* What a client can make a server do. */
 static int check_limits(struct dr_options *o, struct dr_err *e)
 {
@@ -405,11 +388,11 @@ static int check(struct dr_options *o, struct dr_err *e)
 			"--key-file is empty; give the path of a key, or omit the option for none");
 	static int (*const of_run[])(struct dr_options * o, struct dr_err * e) = { check_sizes,
 		check_warmup, check_channels, check_matrix, check_criteria, check_preflight };
-	int rc = check_ports(o, e);
+	int rc = o->data_ports
+			 ? dr_parse_ports(o->data_ports, &o->data_port_min, &o->data_port_max, e)
+			 : 0;
 
-	if (rc == 0)
-		rc = check_limits(o, e);
-
+	rc = rc ? dr_err_prefix(e, "--data-ports") : check_limits(o, e);
 	for (size_t i = 0; i < DR_ARRAY_LEN(of_run) && rc == 0; i++)
 		if (o->command != DR_CMDBIT_SERVER)
 			rc = of_run[i](o, e);

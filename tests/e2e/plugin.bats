@@ -128,6 +128,28 @@ record() {
 	[[ $status == 1 && $output == *"not a line of a recording"* ]]
 }
 
+@test "a firewall of each host that admits HA_NCCL_PORTS alone; a range that is too small is named" {
+	local node few=HA_NCCL_PORTS=30000-30002
+	command -v nft >/dev/null || skip "needs nft"
+	rails
+	for node in "$A" "$B"; do
+		ip netns exec "$node" nft -f - <<-END || skip "no nftables here"
+			add table inet filter
+			add chain inet filter input { type filter hook input priority 0; policy drop; }
+			add rule inet filter input iif lo accept
+			add rule inet filter input ct state established accept
+			add rule inet filter input meta l4proto { tcp, udp } th dport 30000-30009 counter accept
+		END
+	done
+	export HA_NCCL_NTHREADS=1
+	HA_NCCL_PORTS=30000-30009 passes "$ring" --limit "$limit" --netns "$A,$B" "$plugin"
+	[[ $(value switches_least) == 0 ]]
+	export HA_NCCL_CONNECT_TIMEOUT_MS=1000
+	gives 1 "$ring" --limit "$limit" --netns "$A,$B" "$plugin"
+	tells 1 "${few/=/=}: no port of these 3 is free; a process needs 1, and with tcp 3 on a NIC for each device of a peer" \
+		env "$few" "$ring" --log --limit "$limit" --netns "$A,$B" "$plugin"
+}
+
 @test "link down under collectives, twice with a return between" {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut $A rail0 rail1" \
