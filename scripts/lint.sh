@@ -210,13 +210,11 @@ rule_links() {
 	done < <(files '*.md')
 }
 
-# Names in the code spans of the documents: files, functions and options exist. A name with a capital, `*` or `…` in it
-# is a placeholder. Options of other programs stand behind their program's name.
+# Names in the code spans of the documents: files and functions exist (options: tests/forms.py). A name with a capital, `*`
+# or `…` in it is a placeholder.
 rule_docs() {
-	local md name opts all
+	local md name all
 	all=$(files '*')
-	opts=$(c_files | xargs grep -hoE '(\.name = |OPT\(|^	\{ )"(--)?[a-z][a-z-]+"' | grep -oE '[a-z][a-z-]+"$' | tr -d '"' | sort -u)
-	opts+=$'\n'$(grep -oE '^#   --[a-z-]+' k8s/deploy.sh | sed 's/.*--//')
 	while IFS= read -r md; do
 		while IFS= read -r name; do
 			case $name in
@@ -228,20 +226,16 @@ rule_docs() {
 			dr_*)
 				c_files | xargs grep -qwF -e "$name" || echo "$md: there is no $name in the code"
 				;;
-			--*)
-				[[ $md == docs/examples/* ]] || # of the example's own program
-				grep -qxF -e "${name#--}" <<<"$opts"$'\nhelp\nversion' || echo "$md: there is no option $name"
-				;;
 			esac
 		done < <(spans "$md" | sort -u)
 	done < <(files '*.md' | grep -v CHANGELOG.md)
 }
 
-# Words of the code spans and fenced blocks: files, functions and, where no other program is called, options.
+# Words of the code spans, where no other program is called: files and functions.
 spans() {
 	# shellcheck disable=SC2016
-	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|podman|lstopo|ip|rdma|perf|strace|-A INPUT|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
-		grep -oE '(^| |\()(--[a-z][a-z-]+|dr_[a-z_0-9]+|[a-zA-Z_.*…{}<>0-9-]*(/[a-zA-Z_.*…{}<>0-9-]*)+|[a-z_0-9]+\.(c|h|sh|bats|py|awk|md))' |
+	grep -oE '`[^`]+`' "$1" | tr -d '`' | grep -vE '^(make|podman|lstopo|ip|rdma|perf|strace|stress-ng|iperf3|qperf|ucx_perftest|sysctl|modprobe)( |$)' |
+		grep -oE '(^| |\()(dr_[a-z_0-9]+|[a-zA-Z_.*…{}<>0-9-]*(/[a-zA-Z_.*…{}<>0-9-]*)+|[a-z_0-9]+\.(c|h|sh|bats|py|awk|md))' |
 		sed 's/^[ =(]//; s/[.,]$//'
 }
 

@@ -107,6 +107,23 @@ takes() {
 	grep -q 'DUALRAIL(1)' page.txt
 }
 
+@test "the parser takes every form of an option that help, man page, README and docs name" {
+	local forms=$BATS_TEST_DIRNAME/../forms.py
+	cd "$DR_ROOT"
+	run -0 python3 -IS "$forms" "$DUALRAIL" README.md SECURITY.md docs/*.md k8s/README.md
+	[[ $output == *" forms" && ${output% forms} -gt 250 ]]
+	printf '%s\n' '`--rails LIST` and `-vv`' '```' '$ dualrail demo -g 0 --rails eth0 | tee f' '```' '`--matrix=maybe` `--railz`' '`dualrail client h -N`' \
+		'`--prom[=FILE]` `dualrail topo --data-ports 1-2`' >"$BATS_TEST_TMPDIR/x.md"
+	run -1 python3 -IS "$forms" "$DUALRAIL" "$BATS_TEST_TMPDIR/x.md"
+	[[ $(grep -oE '^[^ ]*x.md: [^:]*' <<<"$output" | sed 's/.*x.md: //') == $'--prom\ndemo -g 0 --rails eth0\n--matrix=maybe\n--railz\ntopo --data-ports 1-2' ]]
+}
+
+@test "-v logs information, -vv also debug lines" {
+	tells 0 " info " "$DUALRAIL" demo -g 0 --memory host -D 0.1 -w 0 -v
+	[[ $output != *" debug "* ]]
+	tells 0 " debug " "$DUALRAIL" demo -g 0 --memory host -D 0.1 -w 0 -vv
+}
+
 @test "--version is one line; with -v also commit, flags, transports and libraries" {
 	run -0 "$DUALRAIL" --version
 	one_line
