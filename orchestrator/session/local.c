@@ -198,6 +198,18 @@ static int set_up(struct dr_local *l, struct dr_err *e)
 	return make_workers(l, e);
 }
 
+/* One port on each NIC for each GPU, the heartbeats and the test of the path MTU. */
+static int explain_ports(const struct dr_local *l, int rc, struct dr_err *e)
+{
+	return rc != -EADDRINUSE || !l->s->opt->data_ports
+		       ? rc
+		       : dr_err_set(e, rc,
+				 "%s: --data-ports %s: none of them is free; this run needs %u on each "
+				 "NIC, and as many for each further process: give a larger range",
+				 l->side == DR_PLAN_CLIENT ? "client" : "server",
+				 l->s->opt->data_ports, l->plan->n_gpus + 2);
+}
+
 int dr_local_create(struct dr_session *s, struct dr_err *e)
 {
 	struct dr_local *l = dr_calloc(1, sizeof(*l));
@@ -213,7 +225,7 @@ int dr_local_create(struct dr_session *s, struct dr_err *e)
 	l->n_workers = count_workers(s->opt, l->plan);
 	dr_rail_rates_init(&l->rates, l->plan->n_rails);
 	warn_transport(l->plan);
-	int rc = set_up(l, e);
+	int rc = explain_ports(l, set_up(l, e), e);
 	if (rc) {
 		dr_local_destroy(l);
 		return rc;

@@ -652,6 +652,19 @@ static int64_t check_time(struct server *v, int64_t now)
 	return now;
 }
 
+/* --rails needs no client to be found wrong. */
+static int check_rails(const struct dr_options *o, struct dr_err *e)
+{
+	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	char list[1024];
+
+	if (!o->rails ||
+		!dr_rails_rename(dr_transport_kind("verbs"), o->rails, list, sizeof(list), e))
+		return 0;
+	int rc = strcmp(list, "auto") ? dr_netdev_rails(list, NULL, rails, DR_RAILS_MAX, e) : 0;
+	return DR_MIN(rc, 0);
+}
+
 static int listen_for_clients(struct server *v, struct dr_err *e)
 {
 	static const struct dr_boot_ops ops = { .on_offer = on_offer,
@@ -770,6 +783,7 @@ int dr_server_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 	int rc = dr_session_open(&v.s, &e);
 
 	rec->side = DR_END_SERVER;
+	rc = rc ? rc : check_rails(o, &e);
 	if (rc == 0)
 		rc = listen_for_clients(&v, &e);
 	if (rc == 0)

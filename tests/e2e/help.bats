@@ -119,9 +119,10 @@ takes() {
 }
 
 @test "-v logs information, -vv also debug lines" {
-	tells 0 " info " "$DUALRAIL" demo -g 0 --memory host -D 0.1 -w 0 -v
+	local run=("$DUALRAIL" demo -g 0 --memory host --test bw -D 0.1 -w 0)
+	tells 0 " info " "${run[@]}" -v
 	[[ $output != *" debug "* ]]
-	tells 0 " debug " "$DUALRAIL" demo -g 0 --memory host -D 0.1 -w 0 -vv
+	tells 0 " debug " "${run[@]}" -vv
 }
 
 @test "--version is one line; with -v also commit, flags, transports and libraries" {

@@ -147,6 +147,21 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	[[ $output == *"fe80::7"*"needs its interface: ADDRESS%INTERFACE"* ]]
 }
 
+@test "a server with a NIC that does not exist: status 2 at once, lists those there are" {
+	refuses 2 "--rails: 'nosuch0' is neither a device nor an address of this host; devices: lo" \
+		timeout "$WAIT_S" "$DUALRAIL" server -g 0 --rails lo@127.0.0.2,nosuch0
+	refuses 2 "192.0.2.77" timeout "$WAIT_S" "$DUALRAIL" server -g 0 --rails 192.0.2.77
+}
+
+@test "too few --data-ports: status 2 before the run, at the end that has them, with the number needed" {
+	local need="--data-ports 31000-31002: none of them is free; this run needs 4 on each NIC"
+	start_server --control 127.0.0.1
+	tells 2 "dualrail: client: $need" client --data-ports 31000-31002
+	tells 0 PASS client --data-ports 31000-31015 -D 0.1 -w 0
+	start_server --control 127.0.0.1 --data-ports 31000-31002
+	tells 2 "server: $need" client
+}
+
 @test "--pin beyond the CPUs: status 2, names how many there are" {
 	local cpus command
 	cpus=$(nproc)
