@@ -91,6 +91,34 @@ static void select_automatic(struct pick *p)
 
 /* ---- selection by name ---- */
 
+static void name_all(const struct pick *p, char *names, size_t len)
+{
+	for (size_t i = 0; i < p->have->n; i++)
+		dr_append(names, len, "%s%s", i ? ", " : "", p->have->dev[i].name);
+}
+
+static void report_unknown(const struct pick *p)
+{
+	struct ha_names one = p->c->devices;
+	char unknown[200] = "", names[300] = "";
+
+	one.n = 1;
+	for (unsigned k = 0; k < p->c->devices.n; k++) {
+		size_t i = 0;
+
+		one.v[0] = p->c->devices.v[k];
+		while (i < p->have->n && !ha_names_listed(&one, p->have->dev[i].name, -1))
+			i++;
+		if (i == p->have->n)
+			dr_append(unknown, sizeof(unknown), "%s%s", *unknown ? ", " : "",
+				one.v[0].text);
+	}
+	name_all(p, names, sizeof(names));
+	if (*unknown)
+		dr_warn("devices", "%s: there is no %s here; this host has %s",
+			p->c->devices_variable, unknown, names);
+}
+
 static void select_listed(struct pick *p)
 {
 	for (size_t i = 0; i < p->have->n; i++) {
@@ -104,6 +132,8 @@ static void select_listed(struct pick *p)
 		else
 			take(p, d);
 	}
+	if (p->n) /* else none_is_left tells */
+		report_unknown(p);
 }
 
 /* ---- ports of RDMA devices ---- */
@@ -204,8 +234,7 @@ static int none_is_left(const struct pick *p, struct dr_err *e)
 {
 	char list[100] = "", names[100] = "";
 
-	for (size_t i = 0; i < p->have->n; i++)
-		dr_append(names, sizeof(names), "%s%s", i ? ", " : "", p->have->dev[i].name);
+	name_all(p, names, sizeof(names));
 	if (p->c->devices.n == 0)
 		return dr_err_set(e, -ENODEV,
 			"no network device is up with a carrier and a global address; name one in "

@@ -273,6 +273,10 @@ static void names_select_what_they_name(void **state)
 	assert_string_equal(names(b, "HA_NCCL_DEVICES=tun,slow,eth1"), "slow eth1 eth10 tun0");
 	assert_string_equal(names(b, "HA_NCCL_DEVICES=lo"), "lo");
 	assert_int_equal(device(b, "lo")->n_addrs, 1);
+	assert_string_equal(b->lines, "");
+	assert_string_equal(names(b, "NCCL_SOCKET_IFNAME==eth1,eth,nosuch0"), "eth1");
+	assert_has(b->lines,
+		"warn NCCL_SOCKET_IFNAME: there is no eth, nosuch0 here; this host has lo, ");
 	assert_int_equal(
 		choose(b, &e, VARS("HA_NCCL_DEVICES==eth10", "NCCL_SOCKET_IFNAME=eth1")), 0);
 	assert_int_equal(b->list.n, 1);

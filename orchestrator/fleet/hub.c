@@ -191,7 +191,8 @@ static void take_offer(struct dr_hub *h, uint32_t rank, const json_t *msg, int64
 {
 	struct dr_sweep_node *n = &h->node[rank];
 
-	dr_text_copy(n->host, sizeof(n->host), dr_json_string(msg, "host"));
+	if (!n->host[0]) /* a host file has named it */
+		dr_text_copy(n->host, sizeof(n->host), dr_json_string(msg, "host"));
 	n->presence = DR_SWEEP_PRESENT;
 	n->reason[0] = '\0';
 	h->end[rank].port = (uint16_t)json_integer_value(json_object_get(msg, "port"));

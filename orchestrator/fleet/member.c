@@ -23,8 +23,11 @@ static void fail(struct dr_member *m, const char *what)
 	if (m->failed)
 		return;
 	m->failed = true;
-	dr_err_set(&m->err, -ECONNABORTED, "%s %.100s port %u: %.120s", what, m->o.host, m->o.port,
-		m->why);
+	dr_err_set(&m->err, -ECONNABORTED, "%s %.100s port %u: %.120s%s", what, m->o.host,
+		m->o.port, m->why,
+		m->own ? "; this is an address of this node itself, which is not rank 0: look for "
+			 "the name in /etc/hosts, or give --coordinator the address of rank 0"
+		       : "");
 }
 
 static void send_frame(struct dr_member *m, enum dr_conv_frame type, const json_t *msg)
@@ -134,6 +137,7 @@ static void dial(struct dr_member *m, int64_t now_ns)
 	if (rc == 0) {
 		struct dr_addr *a = &to[m->next_addr++ % n];
 
+		m->own = dr_addr_is_local(a);
 		dr_addr_set_port(a, m->o.port);
 		rc = dr_link_dial(&o, a, &from, now_ns, &m->link);
 	}

@@ -24,8 +24,8 @@ struct dr_member {
 	struct dr_addr local[DR_ADDRS_MAX];
 	unsigned n_local, attempts, next_addr;
 	uint64_t seq;
-	bool joined;
-	bool failed; /* err says why; nothing more happens */
+	bool joined, own; /* own: the address dialled last is one of this node */
+	bool failed;	  /* err says why; nothing more happens */
 	struct dr_err err;
 	int64_t dial_ns, heard_ns, backoff_ns;
 	char why[160]; /* of the last attempt */

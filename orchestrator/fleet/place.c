@@ -218,6 +218,17 @@ static int line_word(const char **at, char *word, size_t len, bool *end)
 	return 0;
 }
 
+void dr_place_names(
+	const char *text, void (*put)(void *arg, uint32_t rank, const char *name), void *arg)
+{
+	char word[256];
+	bool end;
+
+	for (uint32_t n = 0; line_word(&text, word, sizeof(word), &end) == 0 && !end;)
+		if (*word)
+			put(arg, n++, word);
+}
+
 int dr_place_hostfile(const struct dr_place_inputs *in, const char *text,
 	bool (*own)(void *arg, const char *name), struct dr_place *out, struct dr_err *e)
 {

@@ -54,6 +54,10 @@ int dr_place_hostfile(const struct dr_place_inputs *in, const char *text,
 	bool (*own)(void *arg, const char *name), struct dr_place *out, struct dr_err *e)
 	DR_MUST_CHECK;
 
+/* The name or address of each rank of a host file that dr_place_hostfile has taken. */
+void dr_place_names(
+	const char *text, void (*put)(void *arg, uint32_t rank, const char *name), void *arg);
+
 /* The first host of "node[03-07,9],other" is node03. -EINVAL. */
 int dr_place_first_host(const char *list, char *out, size_t len) DR_MUST_CHECK;
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "orchestrator/fleet/agent.h"
 #include "orchestrator/fleet/confirm.h"
@@ -252,6 +253,13 @@ static void say_progress(struct sweep *s, int64_t now_ns)
 	dr_sweep_progress_done(&s->progress, dr_now_ns() - now_ns, now_ns);
 }
 
+static void name_node(void *arg, uint32_t rank, const char *name)
+{
+	struct sweep *s = arg;
+
+	dr_text_copy(s->hub->node[rank].host, sizeof(s->hub->node[rank].host), name);
+}
+
 static int start_hub(struct sweep *s, struct dr_err *e)
 {
 	const struct dr_options *o = s->o;
@@ -271,6 +279,8 @@ static int start_hub(struct sweep *s, struct dr_err *e)
 		.arg = s };
 	int rc = dr_hub_create(&s->hub, &ho, e);
 
+	if (rc == 0 && s->hosts)
+		dr_place_names(s->hosts, name_node, s);
 	if (rc == 0 && o->resume)
 		rc = dr_sweep_resume(s->hub, patterns[o->pattern]->name, o->resume, e);
 	if (rc == 0 && !o->key_file)

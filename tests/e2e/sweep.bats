@@ -271,6 +271,17 @@ scale() {
 	wait_for test ! -e /proc/"$starter"
 }
 
+@test "nodes have the names of the host file, those that are missing too" {
+	free_port
+	printf '%s\n' first.example "second.example # a comment" third.example >hosts
+	start zero "$DUALRAIL" sweep --rank 0 --hostfile hosts --port "$port" --join-timeout 2s --json=s.json "${RUN[@]}"
+	local zero=$pid
+	gives 0 "$DUALRAIL" sweep --rank 1 --hostfile hosts --coordinator 127.0.0.1:"$port" "${RUN[@]}"
+	ends "$zero" 3
+	holds s.json '[.nodes[].host] == ["first.example", "second.example", "third.example"]'
+	holds s.json '.findings | map(.text) | any(contains("rank 2 (third.example)"))'
+}
+
 @test "what a document of --resume names acts on no terminal" {
 	free_port
 	run "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 200ms --resume /dev/stdin <<-'END'
@@ -298,6 +309,9 @@ scale() {
 	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
 	[ "$status" -eq 3 ]
 	[[ $output == *"cannot join the coordinator at 127.0.0.1 port $port"* ]]
+	# The name of a node in its own /etc/hosts.
+	tells 3 "this is an address of this node itself, which is not rank 0: look for the name in /etc/hosts, or give --coordinator" \
+		"$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.1.1:"$port" --join-timeout 300ms
 	start zero "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --allow-from 192.0.2.0/24
 	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
 	[ "$status" -eq 3 ]
