@@ -13,6 +13,22 @@
 
 enum { RESERVE_MAX = 256, RESERVE_PART = 4 };
 
+socklen_t dr_sa_len(const struct sockaddr_storage *sa)
+{
+	return sa->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* The port is at the same place in both families. */
+uint16_t dr_sa_port(const struct sockaddr_storage *sa)
+{
+	return ntohs(((const struct sockaddr_in *)sa)->sin_port);
+}
+
+void dr_sa_set_port(struct sockaddr_storage *sa, uint16_t port)
+{
+	((struct sockaddr_in *)sa)->sin_port = htons(port);
+}
+
 unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16])
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;

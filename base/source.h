@@ -28,6 +28,11 @@ struct dr_networks {
 int dr_networks_parse(const char *text, struct dr_networks *out, struct dr_err *e) DR_MUST_CHECK;
 bool dr_networks_have(const struct dr_networks *l, const struct sockaddr_storage *a);
 
+/* Of an address of IPv4 or IPv6: its length, its port in the host's byte order. */
+socklen_t dr_sa_len(const struct sockaddr_storage *sa);
+uint16_t dr_sa_port(const struct sockaddr_storage *sa);
+void dr_sa_set_port(struct sockaddr_storage *sa, uint16_t port);
+
 /* The address without port; returns its bytes, 4 or 16; 0: it is of another family. */
 unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16]);
 

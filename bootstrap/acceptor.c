@@ -173,7 +173,7 @@ static bool allowed(struct dr_acceptor *a, const struct dr_listener *d, const st
 	dr_addr_format(from, peer, sizeof(peer));
 	snprintf(text, sizeof(text), "not in the networks of --allow-from (%llu so far)",
 		(unsigned long long)++a->refused);
-	warn_rejected(a, peer, dr_addr_port(&d->addr), text, now_ns);
+	warn_rejected(a, peer, dr_sa_port(&d->addr.ss), text, now_ns);
 	return false;
 }
 
@@ -187,7 +187,7 @@ static bool speaks(struct dr_acceptor *a, const struct dr_listener *d, int fd,
 	if (n <= 0 || dr_conv_begins(first, (size_t)n, text, sizeof(text)))
 		return true;
 	dr_addr_format(from, peer, sizeof(peer));
-	warn_rejected(a, peer, dr_addr_port(&d->addr), text, now_ns);
+	warn_rejected(a, peer, dr_sa_port(&d->addr.ss), text, now_ns);
 	return false;
 }
 
@@ -328,7 +328,7 @@ static bool same_addr(const struct dr_addr *a, const struct dr_addr *b)
 {
 	const struct sockaddr_in6 *x = (const struct sockaddr_in6 *)&a->ss,
 				  *y = (const struct sockaddr_in6 *)&b->ss;
-	return x->sin6_family == y->sin6_family && dr_addr_port(a) == dr_addr_port(b) &&
+	return x->sin6_family == y->sin6_family && dr_sa_port(&a->ss) == dr_sa_port(&b->ss) &&
 	       dr_same_host(&a->ss, &b->ss) &&
 	       (x->sin6_family == AF_INET || x->sin6_scope_id == y->sin6_scope_id);
 }

@@ -38,11 +38,11 @@ static struct dr_addr candidate(const struct dr_boot_client *c, unsigned i)
 		if (i == 0)
 			return c->server;
 		a = c->alternatives[i - 1];
-		dr_addr_set_port(&a, c->e.ports[0]);
+		dr_sa_set_port(&a.ss, c->e.ports[0]);
 		return a;
 	}
 	a = c->addrs[i % c->n_addrs];
-	dr_addr_set_port(&a, i < c->n_addrs ? c->port_first : c->port_base);
+	dr_sa_set_port(&a.ss, i < c->n_addrs ? c->port_first : c->port_base);
 	return a;
 }
 
@@ -222,7 +222,7 @@ void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
 		p->next_dial_ns = now_ns + p->backoff_ns;
 		p->backoff_ns = DR_MIN(2 * p->backoff_ns, c->e.timing.retry_max_ns);
 		struct dr_addr to = c->server;
-		dr_addr_set_port(&to, c->e.ports[k]);
+		dr_sa_set_port(&to.ss, c->e.ports[k]);
 		struct dr_link *l;
 		if (dial(c, &to, DR_CONV_GPU, k, now_ns, &l) == 0)
 			p->link = l;

@@ -492,7 +492,7 @@ static void relay_start(uint16_t target_port)
 	((struct sockaddr_in *)&a.ss)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	assert_int_equal(dr_net_listen(&a, &w.listener.fd, NULL), 0);
 	w.listener.ready = relay_accept;
-	w.relay_port = dr_addr_port(&a);
+	w.relay_port = dr_sa_port(&a.ss);
 	w.target_port = target_port;
 	assert_int_equal(dr_poller_add(w.poller, &w.listener, EPOLLIN), 0);
 }
@@ -651,7 +651,7 @@ static uint16_t free_port(void)
 		for (unsigned i = 0; i < 6; i++) {
 			struct dr_addr a = { .len = 0 };
 			int fd;
-			dr_addr_set_port(&a, (uint16_t)(port + i));
+			dr_sa_set_port(&a.ss, (uint16_t)(port + i));
 			if (dr_net_listen(&a, &fd, NULL))
 				break;
 			close(fd);

@@ -70,7 +70,7 @@ int dr_link_accept(const struct dr_link_opts *o, int fd, const struct dr_addr *f
 	dr_addr_format(from, l->peer, sizeof(l->peer));
 	struct dr_addr own = { .len = sizeof(own.ss) };
 	if (getsockname(fd, (struct sockaddr *)&own.ss, &own.len) == 0)
-		l->local_port = dr_addr_port(&own);
+		l->local_port = dr_sa_port(&own.ss);
 	return 0;
 }
 

@@ -12,21 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-uint16_t dr_addr_port(const struct dr_addr *a)
-{
-	if (a->ss.ss_family == AF_INET6)
-		return ntohs(((const struct sockaddr_in6 *)&a->ss)->sin6_port);
-	return ntohs(((const struct sockaddr_in *)&a->ss)->sin_port);
-}
-
-void dr_addr_set_port(struct dr_addr *a, uint16_t port)
-{
-	if (a->ss.ss_family == AF_INET6)
-		((struct sockaddr_in6 *)&a->ss)->sin6_port = htons(port);
-	else
-		((struct sockaddr_in *)&a->ss)->sin_port = htons(port);
-}
-
 void dr_addr_format(const struct dr_addr *a, char *buf, size_t cap)
 {
 	char host[INET6_ADDRSTRLEN + IF_NAMESIZE + 1] = "?";
@@ -38,7 +23,7 @@ void dr_addr_format(const struct dr_addr *a, char *buf, size_t cap)
 		getnameinfo((const struct sockaddr *)&a->ss, a->len, host, sizeof(host), NULL, 0,
 			NI_NUMERICHOST);
 	bool brackets = a->ss.ss_family == AF_INET6 && !mapped;
-	uint16_t port = dr_addr_port(a);
+	uint16_t port = dr_sa_port(&a->ss);
 	if (port)
 		snprintf(buf, cap, brackets ? "[%s]:%u" : "%s:%u", host, port);
 	else
@@ -96,8 +81,8 @@ static unsigned interface_addresses(const char *name, int family, struct dr_addr
 			strcmp(i->ifa_name, name) != 0)
 			continue;
 		memset(&out[n], 0, sizeof(out[n]));
-		out[n].len = family == AF_INET ? sizeof(struct sockaddr_in)
-					       : sizeof(struct sockaddr_in6);
+		out[n].ss.ss_family = (sa_family_t)family;
+		out[n].len = dr_sa_len(&out[n].ss);
 		memcpy(&out[n].ss, i->ifa_addr, out[n].len);
 		n++;
 	}
@@ -210,12 +195,12 @@ static int listen_errno(const struct dr_addr *a, int err, struct dr_err *e)
 	if (a->len)
 		dr_addr_format(a, text, sizeof(text));
 	else
-		snprintf(text, sizeof(text), "%u", dr_addr_port(a));
+		snprintf(text, sizeof(text), "%u", dr_sa_port(&a->ss));
 	if (err == EADDRINUSE)
 		return dr_err_set(e, -err,
 			"cannot listen on TCP port %s: in use; `ss -ltnp sport = :%u` names the process: stop "
 			"it, or choose other ports with --port",
-			text, (unsigned)dr_addr_port(a));
+			text, (unsigned)dr_sa_port(&a->ss));
 	if (err == EADDRNOTAVAIL)
 		return dr_err_set(
 			e, -ENODEV, "cannot listen on %s: not an address of this host", text);
@@ -256,21 +241,21 @@ int dr_net_listen(struct dr_addr *a, int *out_fd, struct dr_err *e)
 		err = try_listen(a, 1, out_fd);
 		return err ? listen_errno(a, err, e) : 0;
 	}
-	uint16_t port = dr_addr_port(a);
+	uint16_t port = dr_sa_port(&a->ss);
 	struct dr_addr any = { .len = sizeof(struct sockaddr_in6) };
 	any.ss.ss_family = AF_INET6;
-	dr_addr_set_port(&any, port);
+	dr_sa_set_port(&any.ss, port);
 	err = try_listen(&any, 0, out_fd);
 	if (err == EAFNOSUPPORT || err == EADDRNOTAVAIL) { /* no IPv6 on this host */
 		memset(&any, 0, sizeof(any));
 		any.ss.ss_family = AF_INET;
 		any.len = sizeof(struct sockaddr_in);
-		dr_addr_set_port(&any, port);
+		dr_sa_set_port(&any.ss, port);
 		err = try_listen(&any, 0, out_fd);
 	}
 	if (err)
 		return listen_errno(a, err, e);
-	dr_addr_set_port(a, dr_addr_port(&any));
+	dr_sa_set_port(&a->ss, dr_sa_port(&any.ss));
 	return 0;
 }
 

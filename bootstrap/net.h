@@ -15,8 +15,6 @@ enum { DR_ADDRS_MAX = 16, DR_ADDR_TEXT = 80 };
 
 /* "192.0.2.7:20000", "[2001:db8::7]:20000"; IPv4-mapped addresses as IPv4. port 0: without it. */
 void dr_addr_format(const struct dr_addr *a, char *buf, size_t cap);
-uint16_t dr_addr_port(const struct dr_addr *a);
-void dr_addr_set_port(struct dr_addr *a, uint16_t port);
 /* A numeric address, "fe80::1%eth0" included. -EINVAL. */
 int dr_addr_parse(const char *text, struct dr_addr *out);
 /* Every address of a host, port 0; may block. -ENXIO with the resolver's reason. */

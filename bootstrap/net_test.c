@@ -23,8 +23,8 @@ static void where_connections_start(void **state)
 	assert_int_equal(dr_net_listen(&to, &listener, NULL), 0);
 	assert_int_equal(dr_net_connect(&to, &from, &fd), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&got.ss, &got.len), 0);
-	assert_int_not_equal(dr_addr_port(&got), 0);
-	dr_addr_set_port(&got, 0);
+	assert_int_not_equal(dr_sa_port(&got.ss), 0);
+	dr_sa_set_port(&got.ss, 0);
 	assert_memory_equal(&got.ss, &local.ss, local.len);
 	assert_int_equal(getsockopt(fd, SOL_SOCKET, SO_BINDTODEVICE, name, &len), 0);
 	assert_string_equal(name, "lo");

@@ -88,7 +88,7 @@ static void continues_over_another_address(void **state)
 	uint8_t first[DR_RDV_HANDLE_BYTES];
 	memcpy(first, w.handle, sizeof(first));
 	assert_int_equal(dr_addr_parse("127.0.0.55", &a), 0);
-	dr_addr_set_port(&a, h.port);
+	dr_sa_set_port(&a.ss, h.port);
 	assert_int_equal(dr_net_listen(&a, &fd, NULL), 0);
 	w.relay_listener.fd = fd;
 	w.relay_listener.ready = relay_accept;

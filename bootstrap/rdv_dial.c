@@ -158,7 +158,7 @@ static int dial_route(struct dr_rdv_comm *c, const struct dr_rdv_route *route, i
 	memcpy(o.conv.hello.session, c->dial->session, sizeof(o.conv.hello.session));
 	if (route->from) {
 		own = route->from->addr;
-		dr_addr_set_port(&own, 0);
+		dr_sa_set_port(&own.ss, 0);
 		from.n = 1;
 		/* Packets to an address of this host pass through the loopback interface, whatever its NIC. */
 		if (route->from->device[0] && !dr_addr_is_local(&route->to))

@@ -96,7 +96,7 @@ static bool addr_decode(struct dr_rbuf *r, uint16_t port, struct dr_rdv_addr *ou
 	}
 	if (r->failed || !usable(out))
 		return false;
-	dr_addr_set_port(&out->addr, port);
+	dr_sa_set_port(&out->addr.ss, port);
 	return true;
 }
 

@@ -51,7 +51,7 @@ static void check_decoded(const struct dr_rdv_handle *want, unsigned n, const ui
 	assert_int_equal(got.n, n);
 	for (unsigned i = 0; i < n; i++) {
 		struct dr_addr a = want->addrs[i].addr;
-		dr_addr_set_port(&a, want->port);
+		dr_sa_set_port(&a.ss, want->port);
 		assert_int_equal(got.addrs[i].nic, want->addrs[i].nic);
 		assert_int_equal(got.addrs[i].prefix, want->addrs[i].prefix);
 		assert_int_equal(got.addrs[i].addr.len, a.len);

@@ -31,7 +31,7 @@ static int listen_on_port(struct dr_rdv *r, const struct dr_rdv_addr *addrs, uns
 	unsigned before = r->acceptor.n;
 	for (unsigned i = 0; i < n; i++) {
 		struct dr_addr a = addrs[i].addr;
-		dr_addr_set_port(&a, *port);
+		dr_sa_set_port(&a.ss, *port);
 		if (*port && dr_acceptor_has(&r->acceptor, &a))
 			continue;
 		int rc = dr_acceptor_listen(&r->acceptor, &a, e);
@@ -42,7 +42,7 @@ static int listen_on_port(struct dr_rdv *r, const struct dr_rdv_addr *addrs, uns
 		if (rc)
 			left_out(r, e->text);
 		else
-			*port = dr_addr_port(&a);
+			*port = dr_sa_port(&a.ss);
 	}
 	return 0;
 }
@@ -94,7 +94,7 @@ static void listening_addrs(
 {
 	for (unsigned i = 0; i < o->n && h->n < DR_RDV_HANDLE_ADDRS_MAX; i++) {
 		struct dr_addr a = o->addrs[i].addr;
-		dr_addr_set_port(&a, r->port);
+		dr_sa_set_port(&a.ss, r->port);
 		if (dr_acceptor_has(&r->acceptor, &a))
 			h->addrs[h->n++] = o->addrs[i];
 	}

@@ -471,7 +471,7 @@ static int unanswering(const char *addr, uint16_t port, int *clients, int n)
 	struct dr_addr a;
 	int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(dr_addr_parse(addr, &a), 0);
-	dr_addr_set_port(&a, port);
+	dr_sa_set_port(&a.ss, port);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	assert_int_equal(bind(fd, (struct sockaddr *)&a.ss, a.len), 0);
 	assert_int_equal(listen(fd, 0), 0);
@@ -569,11 +569,11 @@ static void acceptor_appears_late(void **state)
 	assert_int_equal(dr_net_listen(&a, &fd, NULL), 0);
 	close(fd);
 	memcpy(handle, w.handle, sizeof(handle));
-	move_handle(handle, dr_addr_port(&a));
+	move_handle(handle, dr_sa_port(&a.ss));
 	struct end *d = connect_to(handle, 0);
 	until(d->c->dial->attempts >= 5);
 	assert_int_equal(d->asked, 0);
-	relay_start(w.handle, dr_addr_port(&a));
+	relay_start(w.handle, dr_sa_port(&a.ss));
 	until(d->dones == 1);
 	check_done();
 }

@@ -506,10 +506,10 @@ static void relay_start(uint8_t handle[DR_RDV_HANDLE_BYTES], uint16_t port)
 	assert_int_equal(dr_rdv_handle_decode(handle, &h, NULL), 0);
 	a.ss.ss_family = AF_INET;
 	((struct sockaddr_in *)&a.ss)->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	dr_addr_set_port(&a, port);
+	dr_sa_set_port(&a.ss, port);
 	assert_int_equal(dr_net_listen(&a, &w.relay_listener.fd, NULL), 0);
 	w.relay_listener.ready = relay_accept;
-	w.relay_port = dr_addr_port(&a);
+	w.relay_port = dr_sa_port(&a.ss);
 	if (!w.target_port)
 		w.target_port = h.port;
 	assert_int_equal(dr_poller_add(w.poller, &w.relay_listener, EPOLLIN), 0);

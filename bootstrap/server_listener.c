@@ -35,11 +35,11 @@ static int open_port(struct dr_boot_server *s, const struct dr_addr *local, unsi
 {
 	for (unsigned i = 0; i < n; i++) {
 		struct dr_addr a = local[i];
-		dr_addr_set_port(&a, *port);
+		dr_sa_set_port(&a.ss, *port);
 		int rc = dr_acceptor_listen(&s->acceptor, &a, e);
 		if (rc)
 			return rc;
-		*port = dr_addr_port(&a);
+		*port = dr_sa_port(&a.ss);
 	}
 	return 0;
 }
@@ -89,7 +89,7 @@ int dr_boot_server_listen_also(struct dr_boot_server *s, const char *address, st
 			e, -EINVAL, "cannot listen on %s: not a numeric IP address", address);
 	if (s->wildcard)
 		return 0;
-	dr_addr_set_port(&a, s->e.ports[0]);
+	dr_sa_set_port(&a.ss, s->e.ports[0]);
 	if (dr_acceptor_has(&s->acceptor, &a))
 		return 0;
 	return dr_acceptor_listen(&s->acceptor, &a, e);

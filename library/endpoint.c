@@ -208,8 +208,7 @@ static int find_nics(struct dualrail *d, struct dr_err *e)
 		struct dr_rdv_addr *a = &d->addr[i];
 
 		a->addr.ss = d->nic[i].addr;
-		a->addr.len = a->addr.ss.ss_family == AF_INET ? sizeof(struct sockaddr_in)
-							      : sizeof(struct sockaddr_in6);
+		a->addr.len = dr_sa_len(&a->addr.ss);
 		a->prefix = (uint8_t)d->nic[i].prefix;
 		a->nic = (uint8_t)i;
 		static_assert(sizeof(a->device) == sizeof(d->nic[i].ifname), "names of interfaces");

@@ -91,16 +91,10 @@ static void select_automatic(struct pick *p)
 
 /* ---- selection by name ---- */
 
-static void name_all(const struct pick *p, char *names, size_t len)
-{
-	for (size_t i = 0; i < p->have->n; i++)
-		dr_append(names, len, "%s%s", i ? ", " : "", p->have->dev[i].name);
-}
-
 static void report_unknown(const struct pick *p)
 {
 	struct ha_names one = p->c->devices;
-	char unknown[200] = "", names[300] = "";
+	char unknown[200] = "", names[300];
 
 	one.n = 1;
 	for (unsigned k = 0; k < p->c->devices.n; k++) {
@@ -113,7 +107,7 @@ static void report_unknown(const struct pick *p)
 			dr_append(unknown, sizeof(unknown), "%s%s", *unknown ? ", " : "",
 				one.v[0].text);
 	}
-	name_all(p, names, sizeof(names));
+	dr_netdev_names(p->have->dev, p->have->n, names, sizeof(names));
 	if (*unknown)
 		dr_warn("devices", "%s: there is no %s here; this host has %s",
 			p->c->devices_variable, unknown, names);
@@ -234,7 +228,7 @@ static int none_is_left(const struct pick *p, struct dr_err *e)
 {
 	char list[100] = "", names[100] = "";
 
-	name_all(p, names, sizeof(names));
+	dr_netdev_names(p->have->dev, p->have->n, names, sizeof(names));
 	if (p->c->devices.n == 0)
 		return dr_err_set(e, -ENODEV,
 			"no network device is up with a carrier and a global address; name one in "

@@ -84,7 +84,7 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 		char text[DR_ADDR_TEXT];
 		struct dr_addr a = o->nic[i].addr;
 
-		dr_addr_set_port(&a, 0);
+		dr_sa_set_port(&a.ss, 0);
 		dr_addr_format(&a, text, sizeof(text));
 		bad |= json_array_append_new(
 			nics, json_pack("{s:s, s:i, s:i}", "addr", text, "prefix", o->nic[i].prefix,

@@ -34,8 +34,7 @@ static unsigned add_addresses(
 
 		memset(r, 0, sizeof(*r));
 		r->addr.ss = v->addr[a].addr;
-		r->addr.len = v->addr[a].addr.ss_family == AF_INET ? sizeof(struct sockaddr_in)
-								   : sizeof(struct sockaddr_in6);
+		r->addr.len = dr_sa_len(&r->addr.ss);
 		r->prefix = (uint8_t)v->addr[a].prefix;
 		r->nic = (uint8_t)nic;
 		snprintf(r->device, sizeof(r->device), "%s", v->ifname);

@@ -4,7 +4,7 @@
 forms.py DUALRAIL FILE.md...
 
 The texts are the help of every command, the man page and the files: of these the command lines of dualrail and
-run_p2p.sh in fenced blocks, and code spans that begin with them or with an option. A form without a command has to be
+run_p2p.sh in fenced blocks, and code spans that begin with them or with an option ("--rails: ..." is a message). A form without a command has to be
 taken by some command. A value that is a placeholder (with a capital letter, "...", "$") may be refused, and so may an
 option that is named without its value. Prints the forms that are refused, or their number; status 1: some are.
 """
@@ -35,7 +35,7 @@ def markdown(text):
             command = COMMAND.search(piece.replace("\n", " "))
             if command:
                 yield cut(command[1])
-            elif not k % 2 and re.match(r"(--[a-z]|-[a-zA-Z]( |$)|-vv)", piece):
+            elif not k % 2 and re.match(r"(--[a-z][a-z-]*(?![a-z-]*:)|-[a-zA-Z]( |$)|-vv)", piece):
                 yield cut(piece)
 
 

@@ -21,19 +21,11 @@ enum { WAIT_S = 5, BACKLOG = 1024, ANY_TRIES = 8 };
  * round trips. */
 #define DIAL_NS (250 * DR_NS_PER_MS)
 
-static socklen_t addr_len(bool v6)
-{
-	return v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 static void set_port(struct sockaddr_storage *sa, uint16_t port, unsigned scope)
 {
-	if (sa->ss_family == AF_INET6) {
-		((struct sockaddr_in6 *)sa)->sin6_port = htons(port);
+	dr_sa_set_port(sa, port);
+	if (sa->ss_family == AF_INET6)
 		((struct sockaddr_in6 *)sa)->sin6_scope_id = scope;
-	} else {
-		((struct sockaddr_in *)sa)->sin_port = htons(port);
-	}
 }
 
 /* As a data connection sees the path: never fragmented, and reports of a smaller MTU count. */
@@ -60,11 +52,10 @@ static int open_socket(struct dr_mtu_rail *r, int *fd, int type, const char *ifn
 	set_port(&sa, port, r->scope);
 	if (setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse)) ||
 		setsockopt(*fd, SOL_SOCKET, SO_BINDTODEVICE, ifname, (socklen_t)strlen(ifname)) ||
-		bind(*fd, (struct sockaddr *)&sa, addr_len(r->v6)) ||
+		bind(*fd, (struct sockaddr *)&sa, dr_sa_len(&sa)) ||
 		getsockname(*fd, (struct sockaddr *)&sa, &len))
 		return -errno;
-	return ntohs(r->v6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-			   : ((struct sockaddr_in *)&sa)->sin_port);
+	return dr_sa_port(&sa);
 }
 
 /* Both sockets, with one port at the end that listens. */
@@ -249,7 +240,7 @@ static int dial(struct dr_mtu_rail *r, struct dr_poller *poller, int64_t now)
 	if (rc)
 		return rc;
 	r->search.next_ns = DR_MIN(now + DIAL_NS, r->until_ns);
-	if (connect(r->link.fd, to, addr_len(r->v6)) && errno != EINPROGRESS) {
+	if (connect(r->link.fd, to, dr_sa_len(&r->peer)) && errno != EINPROGRESS) {
 		r->poller = poller;
 		give_up(r, -errno);
 	}
@@ -290,7 +281,7 @@ int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	r->peer = *peer;
 	set_port(&r->peer, port, r->scope);
 	dr_mtu_search_init(&r->search, &prm, now);
-	if (connect(r->po.fd, (const struct sockaddr *)&r->peer, addr_len(r->v6))) {
+	if (connect(r->po.fd, (const struct sockaddr *)&r->peer, dr_sa_len(&r->peer))) {
 		r->err = -errno; /* no route there */
 		r->search.next_ns = DR_NEVER;
 		return 0;

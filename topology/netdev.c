@@ -220,8 +220,7 @@ void dr_netdev_list_free(struct dr_netdev *list)
 	dr_free(list);
 }
 
-/* "lo, eth0, eth1" for messages. */
-static void names_of(const struct dr_netdev *devs, size_t n, char *buf, size_t len)
+void dr_netdev_names(const struct dr_netdev *devs, size_t n, char *buf, size_t len)
 {
 	size_t at = 0;
 
@@ -244,7 +243,7 @@ static int find(bool (*is)(const struct dr_netdev *d, const void *key), const vo
 		i++;
 	if (i < n)
 		*out = devs[i];
-	names_of(devs, n, names, 160);
+	dr_netdev_names(devs, n, names, 160);
 	dr_netdev_list_free(devs);
 	return i == n;
 }

@@ -58,6 +58,8 @@ void dr_netdev_list_free(struct dr_netdev *list);
 int dr_netdev_by_name(const char *name, struct dr_netdev *out, struct dr_err *e) DR_MUST_CHECK;
 /* -ENODEV: it was removed. */
 int dr_netdev_by_index(int ifindex, struct dr_netdev *out, struct dr_err *e) DR_MUST_CHECK;
+/* "lo, eth0, eth1" for messages, as many as fit. */
+void dr_netdev_names(const struct dr_netdev *devs, size_t n, char *buf, size_t len);
 /* The device that holds this local address (127.0.0.0/8 is all lo's). -EADDRNOTAVAIL. */
 int dr_netdev_by_addr(const struct sockaddr *sa, struct dr_netdev *out, struct dr_err *e)
 	DR_MUST_CHECK;

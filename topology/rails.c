@@ -82,13 +82,11 @@ static const struct dr_netdev *dev_named(const struct choice *c, const char *nam
 
 static int no_device(const struct choice *c, const char *name)
 {
-	char names[120] = "";
-	size_t at = 0;
+	char names[160];
 
-	for (size_t i = 0; i < c->n_devs && at < sizeof(names); i++)
-		at += (size_t)snprintf(names + at, sizeof(names) - at, " %s", c->devs[i].name);
+	dr_netdev_names(c->devs, c->n_devs, names, sizeof(names));
 	return dr_err_set(c->e, -ENODEV,
-		"--rails: '%s' is neither a device nor an address of this host; devices:%s", name,
+		"--rails: '%s' is neither a device nor an address of this host; devices: %s", name,
 		names);
 }
 

@@ -1,18 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/route.h"
 
+#include "base/source.h"
+#include "base/units.h"
+
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-/* The port is at the same place in both families. */
-static void set_port(struct sockaddr_storage *sa, uint16_t port)
-{
-	((struct sockaddr_in *)sa)->sin_port = htons(port);
-}
 
 /* A datagram socket that is connected has the source address that the kernel would take. */
 static int source_address(const struct sockaddr_storage *peer, struct sockaddr_storage *out)
@@ -23,13 +20,13 @@ static int source_address(const struct sockaddr_storage *peer, struct sockaddr_s
 
 	if (fd < 0)
 		return -errno;
-	set_port(&to, 9);
+	dr_sa_set_port(&to, 9);
 	memset(out, 0, sizeof(*out));
 	if (connect(fd, (struct sockaddr *)&to, sizeof(to)) ||
 		getsockname(fd, (struct sockaddr *)out, &len))
 		rc = -errno;
 	close(fd);
-	set_port(out, 0);
+	dr_sa_set_port(out, 0);
 	return rc;
 }
 
@@ -51,7 +48,7 @@ bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, 
 	if (i == n_from)
 		return false;
 	route->local = from[i];
-	set_port(&route->local, 0);
+	dr_sa_set_port(&route->local, 0);
 	if (dr_netdev_by_addr((const struct sockaddr *)&from[i], &dev, NULL) == 0)
 		snprintf(route->ifname, sizeof(route->ifname), "%s", dev.name);
 	return true;
@@ -65,7 +62,7 @@ static int route_to_addr(
 
 	memset(out, 0, sizeof(*out));
 	out->peer = *peer;
-	set_port(&out->peer, 0);
+	dr_sa_set_port(&out->peer, 0);
 	int rc = source_address(peer, &out->local);
 	if (rc) {
 		dr_netdev_addr_format((const struct sockaddr *)peer, a, sizeof(a));
@@ -84,14 +81,11 @@ static int route_to_addr(
 int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e)
 {
 	struct sockaddr_storage sa;
-	char buf[128];
+	char host[128];
+	uint16_t port = 0;
+	int rc = dr_split_host(peer, host, sizeof(host), &port, NULL);
 
-	snprintf(buf, sizeof(buf), "%s", peer[0] == '[' ? peer + 1 : peer);
-	char *end = peer[0] == '[' ? strchr(buf, ']') : strchr(buf, ':');
-	/* More than one colon and no bracket: an IPv6 address without port. */
-	if (end && (peer[0] == '[' || !strchr(end + 1, ':')))
-		*end = 0;
-	if (dr_netdev_addr_parse(buf, &sa))
+	if (rc || dr_netdev_addr_parse(host, &sa))
 		return dr_err_set(e, -EINVAL, "\"%s\" is no address", peer);
 	return route_to_addr(&sa, out, e);
 }

@@ -66,7 +66,7 @@ static void server_address(
 	else if (!client || getsockname(client->po.fd, (struct sockaddr *)&a.ss, &a.len))
 		a.len = 0;
 	if (a.len)
-		dr_addr_set_port(&a, 0);
+		dr_sa_set_port(&a.ss, 0);
 	if (a.len)
 		dr_addr_format(&a, buf, len);
 	else
@@ -338,9 +338,9 @@ static int listen_all(struct dr_hub *h, struct dr_err *e)
 
 	h->port = h->o.port;
 	for (unsigned i = 0; i < n && rc == 0; i++) {
-		dr_addr_set_port(&local[i], h->port);
+		dr_sa_set_port(&local[i].ss, h->port);
 		rc = dr_acceptor_listen(&h->acceptor, &local[i], e);
-		h->port = rc ? h->port : dr_addr_port(&local[i]);
+		h->port = rc ? h->port : dr_sa_port(&local[i].ss);
 	}
 	return rc;
 }

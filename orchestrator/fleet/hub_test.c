@@ -95,7 +95,7 @@ static struct dr_link *dial(struct dr_link **mine)
 
 	opened = false;
 	assert_int_equal(dr_addr_parse("127.0.0.1", &to), 0);
-	dr_addr_set_port(&to, hub->port);
+	dr_sa_set_port(&to.ss, hub->port);
 	o.conv.hello.purpose = DR_CONV_NEW;
 	assert_int_equal(dr_random_bytes(o.conv.ephemeral, sizeof(o.conv.ephemeral)), 0);
 	assert_int_equal(dr_link_dial(&o, &to, NULL, dr_now_ns(), &l), 0);

@@ -138,7 +138,7 @@ static void dial(struct dr_member *m, int64_t now_ns)
 		struct dr_addr *a = &to[m->next_addr++ % n];
 
 		m->own = dr_addr_is_local(a);
-		dr_addr_set_port(a, m->o.port);
+		dr_sa_set_port(&a->ss, m->o.port);
 		rc = dr_link_dial(&o, a, &from, now_ns, &m->link);
 	}
 	if (rc) {

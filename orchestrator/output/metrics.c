@@ -159,7 +159,7 @@ static int parse_address(const char *s, struct dr_addr *out, struct dr_err *e)
 		dr_addr_parse(strcmp(host, "localhost") ? host : "127.0.0.1", out))
 		return dr_err_set(e, -EINVAL,
 			"--metrics-listen=%.60s: \"%s\" is not a numeric address", s, host);
-	dr_addr_set_port(out, (uint16_t)port);
+	dr_sa_set_port(&out->ss, (uint16_t)port);
 	return 0;
 }
 
@@ -171,7 +171,7 @@ static int listen_on(const char *spec, uint16_t *port, struct dr_err *e)
 	if (rc)
 		return rc;
 	rc = dr_net_listen(&a, &fd, NULL);
-	*port = dr_addr_port(&a);
+	*port = dr_sa_port(&a.ss);
 	if (!rc)
 		return fd;
 	int err = rc == -ENODEV ? EADDRNOTAVAIL : -rc;

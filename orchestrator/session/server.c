@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/units.h"
 #include "orchestrator/engine/engine.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/offer.h"
@@ -247,22 +248,12 @@ static void answer_probe(
 	dr_info("server", "probed by doctor at %s", v->client);
 }
 
-/* The label `host` of the metrics: the client's address without its port. */
-static void name_host(const struct server *v)
-{
-	const char *from = v->client + (*v->client == '['), *colon = strrchr(from, ':');
-	size_t len = colon ? (size_t)(colon - from) : strlen(from);
-
-	if (len && from[len - 1] == ']')
-		len--;
-	snprintf(v->s.rec->target, sizeof(v->s.rec->target), "%.*s", (int)len, from);
-}
-
 static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsigned n_gpus)
 {
 	struct server *v = server_of(arg);
 	struct dr_session *s = &v->s;
 	struct dr_err e = { 0 };
+	uint16_t port = 0;
 
 	v->open = true;
 	v->left = v->finished = v->aborted = v->told_failed = v->probed = v->accepted = s->lost =
@@ -281,7 +272,9 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		return;
 	}
 	dr_record_reset(s->rec);
-	name_host(v);
+	/* The label `host` of the metrics: the client's address without its port. */
+	if (dr_split_host(v->client, s->rec->target, sizeof(s->rec->target), &port, NULL))
+		s->rec->target[0] = '\0';
 	s->rec->run_of_peer = v->run[0] != '\0';
 	if (v->run[0])
 		snprintf(s->rec->run_id, sizeof(s->rec->run_id), "%s", v->run);

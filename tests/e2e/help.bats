@@ -112,8 +112,13 @@ takes() {
 	cd "$DR_ROOT"
 	run -0 python3 -IS "$forms" "$DUALRAIL" README.md SECURITY.md docs/*.md k8s/README.md
 	[[ $output == *" forms" && ${output% forms} -gt 250 ]]
-	printf '%s\n' '`--rails LIST` and `-vv`' '```' '$ dualrail demo -g 0 --rails eth0 | tee f' '```' '`--matrix=maybe` `--railz`' '`dualrail client h -N`' \
-		'`--prom[=FILE]` `dualrail topo --data-ports 1-2`' >"$BATS_TEST_TMPDIR/x.md"
+	cat >"$BATS_TEST_TMPDIR/x.md" <<-"END"
+		`--rails LIST` and `-vv`
+		```
+		$ dualrail demo -g 0 --rails eth0 | tee f
+		```
+		`--matrix=maybe` `--railz` `dualrail client h -N` `--prom[=FILE]` `dualrail topo --data-ports 1-2`
+	END
 	run -1 python3 -IS "$forms" "$DUALRAIL" "$BATS_TEST_TMPDIR/x.md"
 	[[ $(grep -oE '^[^ ]*x.md: [^:]*' <<<"$output" | sed 's/.*x.md: //') == $'--prom\ndemo -g 0 --rails eth0\n--matrix=maybe\n--railz\ntopo --data-ports 1-2' ]]
 }

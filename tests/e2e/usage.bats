@@ -157,7 +157,7 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	local need="--data-ports 31000-31002: none of them is free; this run needs 4 on each NIC"
 	start_server --control 127.0.0.1
 	tells 2 "dualrail: client: $need" client --data-ports 31000-31002
-	tells 0 PASS client --data-ports 31000-31015 -D 0.1 -w 0
+	tells 0 PASS client --data-ports 31000-31003 -D 0.1 -w 0
 	start_server --control 127.0.0.1 --data-ports 31000-31002
 	tells 2 "server: $need" client
 }

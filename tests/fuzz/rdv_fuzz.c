@@ -41,7 +41,7 @@ static void handle(struct fz *z)
 	unsigned n = dr_rdv_routes(&h, local, 2, routes);
 	dr_assert(n >= 2 && n <= DR_RDV_ROUTES_MAX && routes[0].from == &local[0]);
 	for (unsigned i = 0; i < n; i++)
-		dr_assert(dr_addr_port(&routes[i].to) == h.port);
+		dr_assert(dr_sa_port(&routes[i].to.ss) == h.port);
 }
 
 /* ---- exchange ----------------------------------------------------------------------------- */

@@ -44,8 +44,8 @@ static int open_socket(const struct nn_rail *r)
 		((struct sockaddr_in6 *)&to)->sin6_scope_id =
 			((struct sockaddr_in6 *)&from)->sin6_scope_id;
 	(void)setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &on, sizeof(on));
-	if (bind(fd, (struct sockaddr *)&from, dr_nn_addr_len(&from)) != 0 ||
-		(connect(fd, (struct sockaddr *)&to, dr_nn_addr_len(&to)) != 0 &&
+	if (bind(fd, (struct sockaddr *)&from, dr_sa_len(&from)) != 0 ||
+		(connect(fd, (struct sockaddr *)&to, dr_sa_len(&to)) != 0 &&
 			errno != EINPROGRESS)) {
 		int err = -errno;
 

@@ -105,10 +105,7 @@ static int handle_host(
 	if (rc)
 		return rc;
 	*out = h.at;
-	if (out->ss_family == AF_INET6)
-		((struct sockaddr_in6 *)out)->sin6_port = 0;
-	else
-		((struct sockaddr_in *)out)->sin_port = 0;
+	dr_sa_set_port(out, 0);
 	return 0;
 }
 

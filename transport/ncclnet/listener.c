@@ -24,22 +24,13 @@ static const int64_t PAUSE_NS = 100 * DR_NS_PER_MS;
 
 /* ---- the socket ---- */
 
-socklen_t dr_nn_addr_len(const struct sockaddr_storage *ss)
-{
-	return ss->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 void dr_nn_set_port(const struct nn_rail *r, struct sockaddr_storage *ss, uint16_t port)
 {
-	if (ss->ss_family == AF_INET6) {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ss;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ss;
 
-		in6->sin6_port = htons(port);
-		if (IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
-			in6->sin6_scope_id = r->scope_id;
-	} else {
-		((struct sockaddr_in *)ss)->sin_port = htons(port);
-	}
+	dr_sa_set_port(ss, port);
+	if (ss->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
+		in6->sin6_scope_id = r->scope_id;
 }
 
 static int listen_on(const struct nn_rail *r, uint16_t port)
@@ -52,7 +43,7 @@ static int listen_on(const struct nn_rail *r, uint16_t port)
 	if (ss.ss_family == AF_INET6)
 		(void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
 	dr_nn_set_port(r, &ss, port);
-	if (bind(fd, (struct sockaddr *)&ss, dr_nn_addr_len(&ss)) == 0 && listen(fd, BACKLOG) == 0)
+	if (bind(fd, (struct sockaddr *)&ss, dr_sa_len(&ss)) == 0 && listen(fd, BACKLOG) == 0)
 		return fd;
 	err = -errno;
 	close(fd);

@@ -244,7 +244,6 @@ void dr_nn_dials_close(struct nn_rail *r);
 int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e) DR_MUST_CHECK;
 void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns);
 void dr_nn_listener_close(struct nn_rail *r);
-socklen_t dr_nn_addr_len(const struct sockaddr_storage *ss);
 void dr_nn_set_port(const struct nn_rail *r, struct sockaddr_storage *ss, uint16_t port);
 
 /* A comm that was accepted; closed on error. device: the memory of its device handle, which the comm owns from here on; used:

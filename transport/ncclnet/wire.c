@@ -28,22 +28,19 @@ static int bad(const char **why, const char *text)
 static void put_address(struct dr_wbuf *w, const struct sockaddr_storage *ss)
 {
 	uint8_t addr[16] = { 0 };
-	uint16_t port = 0;
 	bool v6 = ss->ss_family == AF_INET6;
 
 	if (v6) {
 		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)ss;
 
 		memcpy(addr, &in6->sin6_addr, sizeof(in6->sin6_addr));
-		port = ntohs(in6->sin6_port);
 	} else {
 		const struct sockaddr_in *in = (const struct sockaddr_in *)ss;
 
 		memcpy(addr, &in->sin_addr, sizeof(in->sin_addr));
-		port = ntohs(in->sin_port);
 	}
 	dr_wbuf_u16(w, v6 ? IPV6 : IPV4);
-	dr_wbuf_u16(w, port);
+	dr_wbuf_u16(w, dr_sa_port(ss));
 	dr_wbuf_bytes(w, addr, sizeof(addr));
 }
 
@@ -61,15 +58,14 @@ static bool get_address(struct dr_rbuf *r, struct sockaddr_storage *out)
 		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
 
 		in6->sin6_family = AF_INET6;
-		in6->sin6_port = htons(port);
 		memcpy(&in6->sin6_addr, addr, sizeof(in6->sin6_addr));
 	} else {
 		struct sockaddr_in *in = (struct sockaddr_in *)out;
 
 		in->sin_family = AF_INET;
-		in->sin_port = htons(port);
 		memcpy(&in->sin_addr, addr, sizeof(in->sin_addr));
 	}
+	dr_sa_set_port(out, port);
 	return port && (family == IPV6 || (family == IPV4 && !memcmp(addr + 4, zero, 12)));
 }
 

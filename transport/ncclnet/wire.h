@@ -4,6 +4,7 @@
 
 #include "base/key.h"
 #include "base/nccl_net_abi.h"
+#include "base/source.h"
 #include "transport/path_base.h"
 #include "transport/path_frame.h"
 

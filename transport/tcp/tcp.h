@@ -2,6 +2,7 @@
 #ifndef DR_TRANSPORT_TCP_TCP_H
 #define DR_TRANSPORT_TCP_TCP_H
 
+#include "base/source.h"
 #include "transport/known.h"
 #include "transport/path_base.h"
 #include "transport/tcp/tcp_hs.h"
@@ -123,7 +124,6 @@ void dr_tcp_known_add(const struct tcp_rail *r, int fd);
 /* Sockets. */
 enum { TCP_NAME_LEN = 80 };
 void dr_tcp_addr_format(const struct sockaddr_storage *sa, char out[TCP_NAME_LEN]);
-socklen_t dr_tcp_addr_len(const struct sockaddr_storage *sa);
 /* Non-blocking socket bound to the rail's device, address and port (0: the kernel's choice). */
 int dr_tcp_sock_open(
 	const struct tcp_rail *r, int type, uint16_t port, bool reuse, int *fd, struct dr_err *e);

@@ -8,7 +8,6 @@
 #include "transport/tcp/tcp.h"
 
 #include "base/log.h"
-#include "base/source.h"
 
 #include <errno.h>
 #include <string.h>

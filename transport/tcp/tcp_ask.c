@@ -55,7 +55,7 @@ static void dial(struct tcp_rail *r, int64_t now)
 		return;
 	}
 	dr_tcp_sock_tune(r, a->fd);
-	int rc = connect(a->fd, (struct sockaddr *)&r->peer, dr_tcp_addr_len(&r->peer));
+	int rc = connect(a->fd, (struct sockaddr *)&r->peer, dr_sa_len(&r->peer));
 
 	if (rc < 0 && errno != EINPROGRESS)
 		ended(a, errno, now);

@@ -298,7 +298,7 @@ static void dial(struct tcp_path *p)
 		return;
 	}
 	dr_tcp_sock_tune(r, p->base.po.fd);
-	if (connect(p->base.po.fd, (struct sockaddr *)&r->peer, dr_tcp_addr_len(&r->peer)) < 0 &&
+	if (connect(p->base.po.fd, (struct sockaddr *)&r->peer, dr_sa_len(&r->peer)) < 0 &&
 		errno != EINPROGRESS) {
 		dr_tcp_fail_socket(p, -errno, doing);
 		return;

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
-#include "base/source.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -88,9 +87,7 @@ static int check_params(const struct dr_rail_params *p, struct dr_err *e)
 	if (p->ifname && strlen(p->ifname) >= IFNAMSIZ)
 		return dr_err_set(
 			e, -ENODEV, "rail %u: device name %s is too long", p->index, p->ifname);
-	if (p->port_min > p->port_max)
-		return dr_err_set(e, -EINVAL, "rail %u: data ports %u..%u are not a range",
-			p->index, p->port_min, p->port_max);
+	dr_assert(p->port_min <= p->port_max);
 	if (p->local.ss_family == AF_INET && s4->sin_addr.s_addr != htonl(INADDR_ANY))
 		return 0;
 	if (p->local.ss_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&s6->sin6_addr))
@@ -116,8 +113,7 @@ static uint16_t local_port(int fd)
 
 	if (getsockname(fd, (struct sockaddr *)&sa, &len) < 0)
 		return 0;
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-					      : ((struct sockaddr_in *)&sa)->sin_port);
+	return dr_sa_port(&sa);
 }
 
 static struct tcp_rail_handle own_handle(const struct tcp_rail *r)
@@ -207,12 +203,11 @@ static struct sockaddr_storage to_sockaddr(
 	sa.ss_family = h->family;
 	if (h->family == AF_INET6) {
 		memcpy(&s6->sin6_addr, h->addr, 16);
-		s6->sin6_port = htons(port);
 		s6->sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr) ? r->scope_id : 0;
 	} else {
 		memcpy(&s4->sin_addr, h->addr, 4);
-		s4->sin_port = htons(port);
 	}
+	dr_sa_set_port(&sa, port);
 	return sa;
 }
 
@@ -228,7 +223,7 @@ static int udp_connect(struct tcp_rail *r)
 {
 	char junk[DR_DGRAM_MAX];
 
-	if (connect(r->udp.fd, (struct sockaddr *)&r->udp_peer, dr_tcp_addr_len(&r->udp_peer)) < 0)
+	if (connect(r->udp.fd, (struct sockaddr *)&r->udp_peer, dr_sa_len(&r->udp_peer)) < 0)
 		return -errno;
 	/* Datagrams received before the socket was connected may be from any sender. */
 	while (recv(r->udp.fd, junk, sizeof(junk), 0) >= 0 || errno == EINTR)

@@ -76,7 +76,7 @@ static int stranger(struct kit *k)
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	assert_true(fd >= 0);
-	assert_int_equal(connect(fd, (const struct sockaddr *)to, dr_tcp_addr_len(to)), 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)to, dr_sa_len(to)), 0);
 	return fd;
 }
 

@@ -23,11 +23,6 @@ enum { RTO_MAX_MS = 1000 };
 #define TCP_RTO_MAX_MS 44
 #endif
 
-socklen_t dr_tcp_addr_len(const struct sockaddr_storage *sa)
-{
-	return sa->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
 void dr_tcp_addr_format(const struct sockaddr_storage *sa, char out[TCP_NAME_LEN])
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)sa;
@@ -118,16 +113,13 @@ static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, 
 	struct sockaddr_storage sa = r->par.local;
 	char name[TCP_NAME_LEN];
 
-	if (sa.ss_family == AF_INET6) {
-		((struct sockaddr_in6 *)&sa)->sin6_port = htons(port);
+	dr_sa_set_port(&sa, port);
+	if (sa.ss_family == AF_INET6)
 		((struct sockaddr_in6 *)&sa)->sin6_scope_id = r->scope_id;
-	} else {
-		((struct sockaddr_in *)&sa)->sin_port = htons(port);
-	}
 	/* Let connect() choose the port, so that as many connections fit as there are 4-tuples. */
 	if (type == SOCK_STREAM && !port)
 		try_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1, "IP_BIND_ADDRESS_NO_PORT");
-	if (bind(fd, (struct sockaddr *)&sa, dr_tcp_addr_len(&sa)) == 0)
+	if (bind(fd, (struct sockaddr *)&sa, dr_sa_len(&sa)) == 0)
 		return 0;
 	int err = -errno;
 	dr_tcp_addr_format(&sa, name);
