@@ -235,12 +235,6 @@ apply_fix() {
 	finding path-mtu ok rail0
 	finding path-mtu ok rail1
 	holds d.json '.counts.fail == 0 and .counts.warn == 0'
-	# An address of the peer that does not answer.
-	ip netns exec "$B" nft "add table inet silent; add chain inet silent in { type filter hook input priority 0; }
-		add rule inet silent in iifname rail1 drop" || skip "no nftables here"
-	tells 2 "10.99.1.2 does not answer on this rail: Connection timed out" doctor_in_a 10.99.255.2
-	finding path-mtu fail rail1
-	finding path-mtu ok rail0
 }
 
 # sysctl_in NET NAME=VALUE...
