@@ -243,19 +243,20 @@ bool dr_channel_sending(
 uint64_t dr_channel_bytes_done(const struct dr_channel *ch);
 /* The path that carries the data; -1: none now. */
 int dr_channel_active(const struct dr_channel *ch);
+/* When data was acknowledged last, by the peer or its transport, as far as it was asked (sender),
+ * or a message was complete (receiver). */
+int64_t dr_channel_carried_ns(const struct dr_channel *ch);
 /* The active path carries nothing: since then the transport of a sender acknowledged no data although some is
  * owed, or that of a receiver none of what it sent, and nothing arrived. */
 struct dr_channel_stall {
 	unsigned path;
 	int64_t since_ns;
-	struct dr_path_stats st; /* of dr_channel_stalled_path only */
+	struct dr_path_stats st;
 };
-/* To be called in each ordinary tick: so it looks for for_ns, as far as is known without asking the transport. */
-bool dr_channel_quiet_path(
-	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now_ns);
-/* Then: asks the transport. True: it is so, and the peer's process is not known to be stalled. */
+/* True: it is so for for_ns, and the peer's process is not known to be stalled. To be called in each
+ * ordinary tick. It asks the transport only if nothing else is known to have moved for so long. */
 bool dr_channel_stalled_path(
-	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *stall, int64_t now_ns);
+	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now_ns);
 /* What the peer's kernel (or NIC), not its process, answers on the paths that are up. */
 struct dr_channel_answers {
 	int64_t at_ns; /* the newest answer; 0: unknown */

@@ -539,27 +539,31 @@ static bool waiting_receiver(struct dr_channel *ch, struct dr_channel_stall *out
 	return true;
 }
 
-bool dr_channel_quiet_path(
-	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now)
+int64_t dr_channel_carried_ns(const struct dr_channel *ch)
 {
-	bool waits = ch->prm.sender ? dr_channel_owed(ch, &out->path, &out->since_ns)
-				    : waiting_receiver(ch, out, now);
-
-	return waits && now - out->since_ns >= for_ns;
+	return DR_MAX(ch->fo.last_ns, ch->carried_ns);
 }
 
 bool dr_channel_stalled_path(
 	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *stall, int64_t now)
 {
-	struct dr_channel_path *cp = &ch->path[stall->path];
+	bool waits = ch->prm.sender ? dr_channel_owed(ch, &stall->path, &stall->since_ns)
+				    : waiting_receiver(ch, stall, now);
 	struct dr_path_stats *st = &stall->st;
+	struct dr_channel_path *cp;
 
+	if (!waits || now - stall->since_ns < for_ns)
+		return false;
+	cp = &ch->path[stall->path];
 	*st = (struct dr_path_stats){ .peer_ack_age_ns = -1 };
 	cp->path->ops->stats(cp->path, st);
 	if (ch->prm.sender) {
-		dr_fo_transport(&ch->fo, dr_fo_conn(stall->path, cp->gen), st->acked_bytes,
-			st->peer_ack_age_ns < 0 ? now : now - st->peer_ack_age_ns, patience(st),
-			now);
+		int64_t answer = now - DR_MAX(st->peer_ack_age_ns, 0);
+
+		if (st->acked_bytes > ch->fo.acked_bytes)
+			ch->carried_ns = answer;
+		dr_fo_transport(&ch->fo, dr_fo_conn(stall->path, cp->gen), st->acked_bytes, answer,
+			patience(st), now);
 		stall->since_ns = ch->fo.moved_ns;
 	} else if (st->unacked_bytes == 0) {
 		ch->heard_tx_ns = cp->path->tx_last_ns;

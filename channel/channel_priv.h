@@ -48,6 +48,7 @@ struct dr_channel {
 	/* Everything that was sent on the active path until heard_tx_ns is known to be acknowledged by its
 	 * transport; at quiet_ns nothing else had been sent. */
 	int64_t heard_tx_ns, quiet_ns;
+	int64_t carried_ns;	 /* sender: the transport has acknowledged more data last */
 	struct dr_message msg[]; /* params.window */
 };
 

@@ -59,17 +59,6 @@ struct mgr_rail {
 	 * had acknowledged. */
 	bool asked;
 	uint64_t rx_segments, acked_wire;
-	/* Last look for congestion, and what was acknowledged on the rail's paths then, and received by receivers;
-	 * until when the rail counts as congested. */
-	int64_t looked_ns, congested_ns;
-	uint64_t moved_bytes;
-	/* The look that found congestion last, the look before it, how long before it another one did, and the
-	 * longest round trip that it knew of: the smoothed one and 4 mean deviations are never less than the last. */
-	int64_t moved_ns, moved_after_ns, moves_ns, rtt_ns;
-	/* At the last look: the newest answer of the peer's kernel or NIC on any of the rail's paths, and the transmissions
-	 * since then on all of them whose answer is overdue; how many there were when that answer was first seen. */
-	int64_t answer_ns;
-	unsigned repeated, repeated_before;
 };
 
 /* A channel's doubt about the rail of its data, see manager_rails.c. */

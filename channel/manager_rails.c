@@ -14,29 +14,13 @@
  *     fast phase of heartbeats decides.
  *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for
  *     DR_DOUBT_NS: a grey failure? Padded heartbeats find out whether packets of full size pass,
- *     and PROBE frames, or probes of the NIC, whether the connection carries anything. Time alone
- *     decides nothing: many segments without any answer do, which losses do not explain. On a
- *     congested rail they do: connections lose whole flights while others progress, and its queue
- *     takes small packets when it has no room for large ones.
+ *     and PROBE frames, or probes of the NIC, whether the connection carries anything.
  */
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
-/* Losses are not independent: segmentation offload hands several segments to a device at once,
- * and the peer's kernel answers a burst with one packet. So a connection that lost segments
- * lately is dead only if kernels have repeated REPEATED_LOSSY times on the rail's connections
- * since the last answer on any of them, this one at least once. While others are answered, its
- * progress alone decides. */
-static const int64_t ANSWER_NS = 5 * DR_NS_PER_MS; /* between two: kernels' clocks have steps */
-static const int64_t CONGESTED_NS = DR_NS_PER_S;
-static const int64_t DRAINED_NS = 80 * DR_NS_PER_MS; /* without progress: the queues are empty */
-/* A connection is crowded when more than 1 % of its segments are repeated, or its round trip is
- * QUEUED_TIMES as long as the shortest one and QUEUED_NS more. */
-enum { QUEUED_TIMES = 4, REPEATED_LOSSY = 5 };
-enum { READS_MAX = 1024, SUSPECTS_MAX = 64 }; /* of a rail in one tick */
-static const int64_t QUEUED_NS = 5 * DR_NS_PER_MS;
+enum { READS_MAX = 1024, SUSPECTS_MAX = 64 };	    /* of a rail in one tick */
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
 static const int64_t RAILS_NS =
 	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
-static const int64_t LOOKS_NS = 50 * DR_NS_PER_MS; /* between two looks that are compared */
 
 static bool uses(const struct mgr_channel *c, unsigned path, unsigned rail)
 {
@@ -336,91 +320,19 @@ static void watch_owed(struct dr_manager *m)
 	m->owed_ns = any ? m->now + OWED_NS : DR_NEVER;
 }
 
-/* A connection repeats some of its segments, or a queue on its way has filled up since it was made. */
-static bool crowded(const struct dr_path_stats *s)
+/* Data of channels of the same direction was acknowledged on the rail last at this time. */
+static int64_t carried_ns(struct dr_manager *m, unsigned r, bool sender)
 {
-	bool lossy = dr_path_loses(s->retransmits, s->tx_segments);
-	bool queued = s->rtt_min_ns > 0 && s->rtt_ns > QUEUED_TIMES * s->rtt_min_ns + QUEUED_NS;
+	int64_t last = 0;
 
-	return lossy || queued;
-}
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		int active = dr_channel_active(c->ch);
 
-/* Counts the repetitions since the rail's newest answer that was seen. */
-static void count_repeated(struct mgr_rail *mr, int64_t answer_ns, unsigned unanswered)
-{
-	if (answer_ns > mr->answer_ns + ANSWER_NS) {
-		mr->answer_ns = answer_ns;
-		mr->repeated_before = unanswered;
+		if (active >= 0 && uses(c, (unsigned)active, r) &&
+			dr_channel_is_sender(c->ch) == sender)
+			last = DR_MAX(last, dr_channel_carried_ns(c->ch));
 	}
-	mr->repeated = unanswered - DR_MIN(mr->repeated_before, unanswered);
-}
-
-/* Congested: connections progress between two looks, and one of them is crowded. Data that arrives is progress for
- * a receiver: what answers its credits waits behind the data. So are segments that it cannot read yet, or has
- * received before: behind a long queue most are repetitions. */
-static void look_for_congestion(struct dr_manager *m, unsigned r)
-{
-	struct mgr_rail *mr = &m->rail[r];
-	bool compared = m->now - mr->looked_ns <= LOOKS_NS, any = false;
-	uint64_t moved = 0;
-	int64_t rtt = 0, answer_ns = 0;
-	unsigned unanswered = 0;
-
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path *p = dr_channel_path(c->ch, i);
-			struct dr_path_stats s = { .peer_ack_age_ns = -1 };
-
-			if (!p || p->rail->index != r || !dr_channel_path_up(c->ch, i))
-				continue;
-			p->ops->stats(p, &s);
-			if (s.peer_ack_age_ns >= 0)
-				answer_ns = DR_MAX(answer_ns, m->now - s.peer_ack_age_ns);
-			unanswered += s.unanswered;
-			moved += s.acked_bytes;
-			if (!dr_channel_is_sender(c->ch))
-				moved += s.rx_wire + s.rx_segments;
-			rtt = DR_MAX(rtt, s.rtt_ns + 4 * s.rtt_dev_ns);
-			any = any || crowded(&s);
-		}
-	if (any && compared && moved > mr->moved_bytes) {
-		mr->moves_ns = m->now < mr->congested_ns ? m->now - mr->moved_ns : 0;
-		mr->moved_after_ns = mr->looked_ns;
-		mr->moved_ns = m->now;
-		mr->rtt_ns = rtt;
-		mr->congested_ns = m->now + CONGESTED_NS;
-	}
-	count_repeated(mr, answer_ns, unanswered);
-	mr->moved_bytes = moved;
-	mr->looked_ns = m->now;
-}
-
-/* Looked for once in a tick; a finding holds for CONGESTED_NS. */
-static bool congested(struct dr_manager *m, unsigned r)
-{
-	struct mgr_rail *mr = &m->rail[r];
-
-	if (mr->looked_ns != m->now)
-		look_for_congestion(m, r);
-	return m->now < mr->congested_ns;
-}
-
-/* Congestion explains that a connection is without progress since since_ns: others made progress more than a round
- * trip later, so with data that was sent later. When a rail fails, what is in its queues still arrives, and
- * then all connections stop. While they do not, nothing is known. */
-static bool congestion_explains(const struct dr_manager *m, unsigned r, int64_t since_ns)
-{
-	const struct mgr_rail *mr = &m->rail[r];
-
-	return m->now < mr->congested_ns &&
-	       (mr->moved_after_ns - since_ns >= mr->rtt_ns ||
-		       m->now - mr->moved_ns <= DR_MAX(DRAINED_NS, 2 * mr->moves_ns));
-}
-
-static bool losses_explain(const struct mgr_rail *mr, const struct dr_path_stats *s)
-{
-	return dr_path_loses(s->recent_retransmits, s->recent_segments) &&
-	       (s->unanswered == 0 || mr->repeated < REPEATED_LOSSY);
+	return last;
 }
 
 /* Rule 2 for one channel: sets *size to that of padded heartbeats to send on *rail, 0: none. Its
@@ -435,17 +347,13 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 	const struct dr_path_rule *rule;
 	unsigned i, r;
 	char why[96];
-	bool busy;
 
 	*size = 0;
-	if (!dr_channel_quiet_path(ch, DR_DOUBT_NS, &stall, m->now))
+	if (!dr_channel_stalled_path(ch, DR_DOUBT_NS, &stall, m->now) || s->window_shut ||
+		!dr_channel_path_up(ch, !stall.path) || m->prm.detect != DR_DETECT_FAST)
 		return;
 	i = stall.path;
 	r = dr_channel_path(ch, i)->rail->index;
-	busy = congested(m, r);
-	if (!dr_channel_stalled_path(ch, DR_DOUBT_NS, &stall, m->now) || s->window_shut ||
-		!dr_channel_path_up(ch, !i) || m->prm.detect != DR_DETECT_FAST)
-		return;
 	e = (struct dr_path_evidence){ .stalled_ns = m->now - stall.since_ns,
 		.answer_ns = s->peer_ack_age_ns,
 		.rtt_ns = s->rtt_ns,
@@ -453,8 +361,9 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 		.rail_down = m->rail[r].state != DR_RAIL_ALIVE,
 		.other_rail_up =
 			m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE,
-		.congested = busy && congestion_explains(m, r, stall.since_ns),
-		.lossy = losses_explain(&m->rail[r], s),
+		.rail_idle_ns = m->now - carried_ns(m, r, dr_channel_is_sender(ch)),
+		.lossy = dr_path_loses(s->recent_retransmits, s->recent_segments),
+		.repeated = s->unanswered,
 		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
 	if (e.padded && !e.rail_down && e.stalled_ns >= s->rtt_ns * 3 / 2) {
 		*rail = r;

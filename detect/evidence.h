@@ -34,11 +34,12 @@ struct dr_path_evidence {
 	unsigned silent_segments; /* that were sent since then */
 	bool rail_down;		  /* its rail is down: it was the only path for a time */
 	bool other_rail_up;	  /* the rail of the channel's other path works */
-	bool congested;		  /* congestion explains the stall */
-	bool lossy;		  /* the losses of the connection explain it */
-	bool padded;		  /* padded heartbeats are sent on the rail: */
-	bool padded_lost;	  /* DR_PADDED_LOST in a row did not arrive, and small ones did */
-	bool padded_passed;	  /* one arrived */
+	int64_t rail_idle_ns;	  /* no data of its direction was acknowledged on the whole rail */
+	bool lossy;		  /* the connection lost segments lately */
+	unsigned repeated;  /* transmissions in a row that the kernel or NIC repeated in vain */
+	bool padded;	    /* padded heartbeats are sent on the rail: */
+	bool padded_lost;   /* DR_PADDED_LOST in a row did not arrive, and small ones did */
+	bool padded_passed; /* one arrived */
 };
 
 /* Of the peer, while no rail is heard. Its kernel (or NIC) answers while its process stands. */

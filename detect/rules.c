@@ -78,16 +78,23 @@ static bool path_rail_down(const struct dr_path_evidence *e)
 	return e->rail_down;
 }
 
+static bool rail_carries(const struct dr_path_evidence *e)
+{
+	return e->rail_idle_ns < DR_MAX(DR_CARRIED_NS, 3 * e->rtt_ns / 2);
+}
+
 static bool path_large_lost(const struct dr_path_evidence *e)
 {
-	return e->padded && e->padded_lost && !e->congested;
+	return e->padded && e->padded_lost && !rail_carries(e);
 }
 
 static bool path_no_answer(const struct dr_path_evidence *e)
 {
 	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
+	bool losses = e->lossy || rail_carries(e); /* of this connection explain it */
 
-	return !e->congested && !e->lossy && e->silent_segments >= DR_SILENT_SEGMENTS &&
+	return e->silent_segments >= DR_SILENT_SEGMENTS &&
+	       (!losses || e->repeated >= DR_REPEATED) &&
 	       DR_MIN(e->answer_ns, e->stalled_ns) >= least && (!e->padded || e->padded_passed);
 }
 

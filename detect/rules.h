@@ -74,6 +74,13 @@ enum { DR_REVIVE = 3 };
 enum { DR_PADDED_LOST = 8 };
 /* Segments without any answer that show a dead path. */
 enum { DR_SILENT_SEGMENTS = 8 };
+/* Repetitions without an answer that show it although segments are lost together: one hand-over
+ * of a kernel to its device is many segments, one answer counts for many. With 2 % loss in both
+ * directions: 0.04^5 after each loss. */
+enum { DR_REPEATED = 5 };
+/* A rail that carried data of other connections lately, or a round trip and a half ago, takes
+ * packets of full size. Its queue is empty earlier when it fails. */
+#define DR_CARRIED_NS (80 * DR_NS_PER_MS)
 /* Data without progress for this time is looked after, and what no kernel answers for
  * DR_NO_ANSWER_NS is lost. */
 #define DR_DOUBT_NS (40 * DR_NS_PER_MS)

@@ -132,13 +132,15 @@ static void rules_of_a_path(void **state)
 			"too-early" },
 		{ { .stalled_ns = 40, .rail_down = true }, "too-early" },
 		{ { .stalled_ns = 40, .rail_down = true, .other_rail_up = true }, "rail-down" },
-		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .answer_ns = 40 },
+		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 80 },
 			"large-lost" },
-		{ { .stalled_ns = 40,
+		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 79 },
+			"unchanged" },
+		{ { .stalled_ns = 99,
+			  .rtt_ns = 60,
 			  .padded = true,
 			  .padded_lost = true,
-			  .congested = true,
-			  .silent_segments = 8 },
+			  .rail_idle_ns = 89 },
 			"unchanged" },
 		{ { .stalled_ns = 40, .padded_lost = true, .silent_segments = 8 }, "unchanged" },
 		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8 }, "no-answer" },
@@ -150,10 +152,21 @@ static void rules_of_a_path(void **state)
 			"unchanged" },
 		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 7 }, "sends-little" },
 		{ { .stalled_ns = 100, .answer_ns = 39, .silent_segments = 7 }, "unchanged" },
-		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .congested = true },
-			"unchanged" },
 		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .lossy = true },
 			"unchanged" },
+		{ { .stalled_ns = 100,
+			  .answer_ns = 100,
+			  .silent_segments = 8,
+			  .rail_idle_ns = 79,
+			  .repeated = 4 },
+			"unchanged" },
+		{ { .stalled_ns = 100,
+			  .answer_ns = 100,
+			  .silent_segments = 8,
+			  .rail_idle_ns = 79,
+			  .lossy = true,
+			  .repeated = 5 },
+			"no-answer" },
 		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .padded = true },
 			"unchanged" },
 		{ { .stalled_ns = 100,
@@ -172,6 +185,7 @@ static void rules_of_a_path(void **state)
 		e.stalled_ns *= MS;
 		e.answer_ns *= MS;
 		e.rtt_ns *= MS;
+		e.rail_idle_ns = e.rail_idle_ns ? e.rail_idle_ns * MS : 999 * MS;
 		r = dr_path_rule(&e);
 		if (strcmp(r->name, c[i].rule) != 0)
 			fail_msg("case %zu: %s instead of %s", i, r->name, c[i].rule);

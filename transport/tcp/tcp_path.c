@@ -181,10 +181,7 @@ static void read_kernel_stats(struct tcp_path *p)
 	st->held_ns = (int64_t)ti.tcpi_rwnd_limited * DR_NS_PER_US;
 	st->busy_ns = (int64_t)ti.tcpi_busy_time * DR_NS_PER_US;
 	st->rtt_ns = ti.tcpi_rtt * DR_NS_PER_US;
-	st->rtt_dev_ns = (int64_t)ti.tcpi_rttvar * DR_NS_PER_US;
 	st->rtt_min_ns = (int64_t)ti.tcpi_min_rtt * DR_NS_PER_US;
-	st->rto_ns = ti.tcpi_rto * DR_NS_PER_US;
-	widen(&st->tx_segments, ti.tcpi_data_segs_out);
 	widen(&st->retransmits, ti.tcpi_total_retrans);
 	if (ioctl(p->base.po.fd, SIOCOUTQ, &queued) == 0)
 		st->unacked_bytes = (uint64_t)queued;

@@ -152,7 +152,7 @@ static void mixed_sizes_arrive_whole(void **state)
 	assert_int_equal(st[0].rx_wire, st[1].tx_wire + TCP_CHALLENGE_LEN); /* the rail's */
 	assert_int_equal(st[1].rx_wire + TCP_HELLO_LEN, st[0].tx_wire);
 	assert_true(kit.path[1]->rx_last_ns > 0 && kit.path[0]->tx_last_ns > 0);
-	assert_true(st[0].rtt_ns > 0 && st[0].rto_ns > 0 && st[0].peer_ack_age_ns >= 0);
+	assert_true(st[0].rtt_ns > 0 && st[0].peer_ack_age_ns >= 0);
 	assert_true(st[0].acked_bytes + st[0].unacked_bytes >= total);
 }
 

@@ -279,7 +279,6 @@ static void stats(struct dr_path *bp, struct dr_path_stats *out)
 	if (p->state == VB_UP) /* less the type of a datagram */
 		out->segment_bytes = DR_MIN((unsigned)p->conn->peer.mtu, p->conn->dev.mtu) - 1;
 	out->rtt_ns = p->rtt_ns;
-	out->rto_ns = dr_verbs_window_ns(vp);
 }
 
 static void unlink_ready(struct vb_path *p)

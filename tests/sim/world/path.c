@@ -502,7 +502,6 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 		      k[1].o.delay_exp_ns;
 	out->repeats = true;
 	out->rtt_min_ns = k[0].o.delay_min_ns + k[1].o.delay_min_ns;
-	out->rto_ns = c->lane[p->node][0].rto;
 	out->segment_bytes = DR_MIN(w->o.segment_bytes, 65507u);
 }
 
