@@ -462,7 +462,7 @@ static void test_a_question_ends(void **state)
 	assert_int_equal(f.p.m[0]->hb->rail[0].padded_size, 1000);
 	assert_int_equal(f.p.m[0]->hb->rail[1].padded_size, 0);
 	reported.window_shut = true;
-	flow_for(&f, 2 * BEAT_NS);
+	flow_for(&f, (DR_HB_ASKS + 2) * BEAT_NS);
 	assert_int_equal(f.p.m[0]->hb->rail[0].padded_size, 0);
 	flow_close(&f);
 }

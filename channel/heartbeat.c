@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/heartbeat_priv.h"
+#include "channel/heartbeat.h"
 
 #include "base/wire.h"
 
@@ -14,8 +14,7 @@
  * size: of the datagram, padding included. stand: bit i, the worker at position i of the sender's
  * process stands. miss: see dr_detect_missed. newest: low bits of numbers received on that rail.
  * loss: dr_rate_loss.percent. sent: datagrams without padding sent there, this one included.
- * number: the sender's clock in units of 2^24 ns, which are 16.8 ms and last for two years; below,
- * 32 bits that count. MAC: SipHash-2-4 of 128 bits (libsodium
+ * number: grows with each datagram on any rail. MAC: SipHash-2-4 of 128 bits (libsodium
  * crypto_shorthash_siphashx24), designed for short messages, over all bytes before it, with a key
  * of its own for each direction.
  */
@@ -42,7 +41,6 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	dr_key_derive(token, connector ? DR_KEY_BEAT_ACCEPTOR : DR_KEY_BEAT_CONNECTOR, h->rx_key);
 	for (unsigned i = 0; i < n_rails; i++)
 		h->rail[i].loss.percent = h->rail[i].peer_loss = DR_RATE_UNKNOWN;
-	h->mark = 1;
 	h->next_ns = DR_NEVER;
 	h->budget = DR_HB_BUDGET;
 }
@@ -52,8 +50,7 @@ void dr_hb_start(struct dr_hb *h, int64_t now)
 	h->started = true;
 	dr_detect_start(&h->d, now);
 	h->next_ns = h->last_tick_ns = now;
-	h->start_ns = h->sent_ns = h->mark_ns = h->all_ns = now;
-	h->base_ns = now - DR_HB_EARLIER_NS;
+	h->tick_ns = now;
 }
 
 static bool may_be_fast(const struct dr_hb *h, int64_t now)
@@ -109,23 +106,23 @@ static uint64_t full_number(uint64_t newest, uint32_t low)
 	return older > newest ? 0 : newest - older;
 }
 
-/* What the peer received on a rail: of the padded datagrams that it did not, those are lost that a later
- * small one overtook. */
+/* What the peer received on a rail. */
 static void padded_report(struct dr_hb *h, unsigned rail, uint32_t newest, uint32_t padded)
 {
 	struct dr_hb_rail *r = &h->rail[rail];
-	uint64_t seen = full_number(h->tick, newest), passed = full_number(h->tick, padded);
+	uint64_t passed = full_number(h->tick, padded);
+	bool any = false;
 
 	r->peer_newest = newest;
-	r->peer_padded = padded;
-	r->padded_lost = 0;
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++) {
-		if (padded != r->asked_padded && passed >= r->padded[i]) {
-			r->n_padded = r->padded_lost = 0;
-			h->d.rail[rail].padded_only = false;
-			return;
-		}
-		r->padded_lost += r->padded[i] < seen;
+		if (passed < r->padded[i].number)
+			continue;
+		r->passed_ns = DR_MAX(r->passed_ns, r->padded[i].sent_ns);
+		any = true;
+	}
+	if (any) {
+		r->n_padded = 0;
+		h->d.rail[rail].padded_only = false;
 	}
 }
 
@@ -175,26 +172,6 @@ static uint16_t rail_sent(const void *reports, unsigned rail)
 	return sent;
 }
 
-/* The newest of our datagrams that these reports name. */
-static uint64_t newest_reported(const struct dr_hb *h, const void *reports)
-{
-	uint64_t newest = 0;
-	struct dr_rbuf r;
-
-	dr_rbuf_init(&r, reports, (size_t)h->n_rails * HB_REPORT);
-	for (unsigned i = 0; i < h->n_rails; i++) {
-		uint32_t low = 0;
-		uint8_t miss;
-		const void *rest;
-
-		dr_rbuf_u8(&r, &miss);
-		dr_rbuf_u32(&r, &low);
-		(void)dr_rbuf_view(&r, &rest, HB_REPORT - 5);
-		newest = DR_MAX(newest, full_number(h->tick, low));
-	}
-	return newest;
-}
-
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
 {
@@ -229,7 +206,7 @@ int dr_hb_receive(
 	mac(h->rx_key, data, used, want);
 	if (sodium_memcmp(want, (const uint8_t *)data + used, HB_MAC) != 0)
 		goto refuse;
-	if (!dr_hb_take_number(h, rail, number, newest_reported(h, reports), now))
+	if (number <= h->rail[rail].rx_tick)
 		goto refuse;
 	h->rail[rail].rx_tick = number;
 	if (total != 0) {
@@ -259,7 +236,6 @@ static uint8_t own_flags(const struct dr_hb *h)
 	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
 
 	f |= h->stand != 0 ? FLAG_STAND : 0;
-	f |= h->far_ns != 0 ? FLAG_REPORT : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		if (h->d.rail[i].down || h->d.rail[i].mute)
 			f |= FLAG_REPORT;
@@ -271,7 +247,6 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	uint8_t flags = own_flags(h);
 	size_t plain = head_len(flags) + (size_t)h->n_rails * HB_REPORT + HB_MAC;
 	struct dr_hb_rail *to = &h->rail[rail];
-	bool unheard = h->far_ns != 0; /* refused so far: no rail rises here */
 	uint8_t tag[HB_MAC];
 	struct dr_wbuf w;
 
@@ -286,20 +261,19 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
 	dr_wbuf_u8(&w, flags);
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
-	dr_wbuf_u64(&w, dr_hb_next_number(h));
+	dr_wbuf_u64(&w, ++h->tick);
 	if (flags & FLAG_STAND)
 		dr_wbuf_u64(&w, h->stand);
 	if (size != 0) {
-		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] = h->tick;
-		to->quick -= to->quick > 0;
+		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] =
+			(struct dr_hb_padded){ h->tick, h->tick_ns };
 	} else {
 		to->small_sent++;
 	}
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_hb_rail *r = &h->rail[i];
 
-		dr_wbuf_u8(&w,
-			unheard && h->d.rail[i].down ? DR_DETECT_DOWN : dr_detect_missed(&h->d, i));
+		dr_wbuf_u8(&w, dr_detect_missed(&h->d, i));
 		dr_wbuf_u32(&w, (uint32_t)r->rx_tick);
 		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
 		dr_wbuf_u8(&w, r->loss.percent);
@@ -319,16 +293,8 @@ static bool padded_in_flight(const struct dr_hb *h, const struct dr_hb_rail *r)
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
-		n += r->padded[i] > seen;
+		n += r->padded[i].number > seen;
 	return n >= DR_HB_PADDED_FLIGHT;
-}
-
-/* Rails that need a padded datagram. */
-static bool needs_padded(const struct dr_hb *h, const struct dr_hb_rail *r, bool full)
-{
-	bool due = full || r->n_padded < 2 * DR_PADDED_LOST || r->quick > 0;
-
-	return r->padded_size != 0 && due && !padded_in_flight(h, r);
 }
 
 /* Rails that need a datagram, and the time of the next tick. Bytes do not tell the peer that a rail is
@@ -336,8 +302,7 @@ static bool needs_padded(const struct dr_hb *h, const struct dr_hb_rail *r, bool
 static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *out)
 {
 	uint32_t all = (uint32_t)((1ull << h->n_rails) - 1), doubt = 0;
-	bool down = false, question = false, fast = now < h->fast_until_ns && h->budget > 0,
-	     refresh;
+	bool down = false, question = false, fast = now < h->fast_until_ns && h->budget > 0;
 
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		const struct dr_detect_rail *d = &h->d.rail[i];
@@ -348,19 +313,16 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		doubt |= (fast ? dr_detect_misses : dr_detect_suspected)(&h->d, i) ? 1u << i : 0;
 		if (h->peer_runs && (d->down || dr_detect_missed(&h->d, i) > 1))
 			out->suspect |= 1u << i;
+		if (!d->padded_only && now >= r->asks_until_ns)
+			r->padded_size = 0;
 		question |= r->padded_size != 0 && !d->down;
-		if (needs_padded(h, r, out->full))
+		if (r->padded_size != 0 && !padded_in_flight(h, r))
 			out->padded |= 1u << i;
 	}
-	refresh = h->far_ns != 0 || (out->full && now - h->all_ns >= DR_HB_REFRESH_NS);
-	out->send =
-		refresh || down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
-			? all
-			: all & ~busy;
-	if (out->send == all)
-		h->all_ns = now;
+	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
+			    ? all
+			    : all & ~busy;
 	h->asked = false;
-	h->sent_ns = now;
 	if (out->full)
 		h->told_stand = h->stand;
 	h->next_ns = now + h->interval_ns / (question || doubt ? DR_HB_QUARTER : 1);
@@ -383,10 +345,8 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 		h->beat = false;
 		h->last_tick_ns = now;
 	}
+	h->tick_ns = now;
 	dr_detect_tick(&h->d, now, &out->v);
-	for (unsigned i = 0; i < h->n_rails; i++)
-		if (out->v.rose & (1u << i))
-			h->rail[i].padded_size = 0;
 	plan(h, busy, now, out);
 	if (!out->full)
 		h->next_ns = DR_MIN(h->next_ns, h->last_tick_ns + h->interval_ns);
@@ -395,44 +355,33 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now)
 {
 	struct dr_hb_rail *r = &h->rail[rail];
-	bool begins = r->padded_size == 0;
 
 	dr_assert(rail < h->n_rails);
-	if (r->padded_size == size || h->d.rail[rail].padded_only)
+	if (h->d.rail[rail].padded_only)
 		return;
-	r->padded_size = size;
-	if (!begins)
-		return;
-	r->n_padded = r->padded_lost = 0;
-	r->asked_padded = r->peer_padded;
-	h->next_ns = DR_MIN(h->next_ns, now);
+	r->asks_until_ns = now + DR_HB_ASKS * h->interval_ns;
+	if (r->padded_size == 0) {
+		r->n_padded = 0;
+		h->next_ns = DR_MIN(h->next_ns, now);
+	}
+	r->padded_size = DR_MAX(r->padded_size, size);
 }
 
-void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out)
-{
-	struct dr_hb_rail *r = &h->rail[rail];
-
-	dr_assert(rail < h->n_rails);
-	r->quick = 2 * DR_PADDED_LOST;
-	*out = (struct dr_hb_doubt){ .from = h->tick, .padded = r->peer_padded };
-}
-
-bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
+/* Of those that the peer did not receive, those are lost that a later small one overtook. */
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since)
 {
 	const struct dr_hb_rail *r = &h->rail[rail];
 	uint64_t seen = full_number(h->tick, r->peer_newest);
 	unsigned lost = 0;
 
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
-		lost += r->padded[i] > d->from && r->padded[i] < seen;
+		lost += r->padded[i].sent_ns > since && r->padded[i].number < seen;
 	return lost >= DR_PADDED_LOST;
 }
 
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d)
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, int64_t since)
 {
-	const struct dr_hb_rail *r = &h->rail[rail];
-
-	return r->peer_padded != d->padded && full_number(h->tick, r->peer_padded) > d->from;
+	return h->rail[rail].passed_ns > since;
 }
 
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)

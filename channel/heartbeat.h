@@ -24,29 +24,28 @@ enum {
 	DR_HB_SPARED = 4,  /* ordinary ticks that give one fast tick back */
 	DR_HB_PADDED_MAX = 32,
 	DR_HB_PADDED_FLIGHT = 4,
+	DR_HB_ASKS = 4, /* intervals in which a question holds */
 };
 
-#define DR_HB_AHEAD_NS (4 * DR_NS_PER_S)
-#define DR_HB_REFRESH_NS DR_NS_PER_S
-#define DR_HB_FAR_NS (300 * DR_NS_PER_MS)
-/* The peer began no earlier than that before this end. */
-#define DR_HB_EARLIER_NS (600 * DR_NS_PER_S)
+struct dr_hb_padded {
+	uint64_t number;
+	int64_t sent_ns;
+};
 
 struct dr_hb_rail {
-	uint64_t rx_tick;     /* number of the newest datagram; older ones are refused */
-	uint64_t rx_padded;   /* number of the newest padded one */
-	uint32_t padded_size; /* of padded datagrams to send, in bytes; 0: none */
-	/* Numbers of the padded ones that were sent and not reported as received, a ring. */
-	uint64_t padded[DR_HB_PADDED_MAX];
+	uint64_t rx_tick;      /* number of the newest datagram; older ones are refused */
+	uint64_t rx_padded;    /* number of the newest padded one */
+	uint32_t padded_size;  /* of padded datagrams to send, in bytes; 0: none */
+	int64_t asks_until_ns; /* the question ends */
+	/* The padded ones that were sent and not reported as received, a ring; when the newest one
+	 * that was received had been sent. */
+	struct dr_hb_padded padded[DR_HB_PADDED_MAX];
 	unsigned n_padded;
-	unsigned padded_lost; /* of these, overtaken by a small one */
-	unsigned quick;	      /* padded datagrams to be sent more often than once per interval */
-	uint16_t small_sent;  /* without padding, all so far */
+	int64_t passed_ns;
+	uint16_t small_sent;	  /* without padding, all so far */
 	struct dr_rate_loss loss; /* of the peer's on their way; */
 	uint8_t peer_loss;	  /* of ours, in percent, as it reported last */
 	uint32_t peer_newest;	  /* newest datagram of the last report of the peer */
-	uint32_t peer_padded,
-		asked_padded; /* newest padded one of the peer's reports: last, and then */
 };
 
 struct dr_hb {
@@ -66,28 +65,14 @@ struct dr_hb {
 	int64_t peer_stand_ns; /* when it did */
 	uint64_t tick;	       /* number of the last datagram sent */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
-	/* The peer's clock was not above base_clock_ns at base_ns. It is known anew when the peer reports our datagram
-	 * number `mark`, or a later one: those are sent after mark_ns. */
-	int64_t base_clock_ns, base_ns, mark_ns;
-	uint64_t mark;
-	int64_t far_ns; /* numbers beyond the bound came since then, and no others; 0: none did */
-	uint64_t
-		far_mark; /* a report of this datagram of ours, or a later one, is younger than the first of them */
-	int64_t all_ns;		   /* datagrams were sent on all rails */
-	int64_t start_ns, sent_ns; /* of our clock: its zero; the last tick */
-	int64_t next_ns;	   /* when dr_hb_tick is due */
-	int64_t last_tick_ns;	   /* last full tick */
-	int64_t fast_until_ns;	   /* end of the fast phase */
-	unsigned budget;	   /* fast ticks left */
-	unsigned spared;	   /* ordinary ticks since the budget was full */
+	int64_t tick_ns;       /* last tick */
+	int64_t next_ns;       /* when dr_hb_tick is due */
+	int64_t last_tick_ns;  /* last full tick */
+	int64_t fast_until_ns; /* end of the fast phase */
+	unsigned budget;       /* fast ticks left */
+	unsigned spared;       /* ordinary ticks since the budget was full */
 	struct dr_hb_rail rail[DR_HB_RAILS_MAX];
 	uint64_t sent, received, refused;
-};
-
-/* One doubt about a rail: what was known of its datagrams when it began. */
-struct dr_hb_doubt {
-	uint64_t from;	 /* number of the last one sent */
-	uint32_t padded; /* newest padded one that the peer had reported */
 };
 
 /* Results of a tick; bit i stands for rail i. */
@@ -121,17 +106,14 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX]);
 /* Data on the rail waits for an answer longer than usual: a fast phase begins. */
 void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now);
-/* From now on padded datagrams of `size` bytes, the largest of all doubts, are sent on the rail:
- * twice DR_PADDED_LOST of them quickly, then one per interval; 0: no more, unless the rail is
- * down for want of one. */
+/* For DR_HB_ASKS intervals padded datagrams of `size` bytes, or the largest size that is asked for,
+ * are sent on the rail. A call per interval goes on with the question. */
 void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
-/* A doubt begins, before dr_hb_question: as many are sent quickly for it, too. The next functions look at what was sent
- * since. */
-void dr_hb_doubt(struct dr_hb *h, unsigned rail, struct dr_hb_doubt *out);
-/* DR_PADDED_LOST or more padded datagrams in a row were lost while small ones arrived. */
-bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
-/* One arrived. */
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, const struct dr_hb_doubt *d);
+/* Of the padded datagrams that were sent after since_ns, DR_PADDED_LOST or more in a row were lost
+ * while small ones arrived. */
+bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since_ns);
+/* One of them arrived. */
+bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, int64_t since_ns);
 /* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 

@@ -2,12 +2,35 @@
 #include "channel/heartbeat_testkit.h"
 
 /* Padded datagrams: whether packets of full size pass. */
-static struct dr_hb_doubt asked;
+static int64_t asked; /* when the doubt began */
+
+/* Half an interval in which the owner goes on to ask. */
+static void ask_on(struct pair *p)
+{
+	dr_hb_question(&p->h[0], 0, 9000, p->now);
+	half_round(p);
+}
 
 static void ask(struct pair *p)
 {
-	dr_hb_doubt(&p->h[0], 0, &asked);
+	asked = p->now;
 	dr_hb_question(&p->h[0], 0, 9000, p->now);
+}
+
+static void end_question(struct pair *p)
+{
+	half_rounds(p, 2 * DR_HB_ASKS + 2);
+	assert_int_equal(p->h[0].rail[0].padded_size, 0);
+}
+
+static bool lost(const struct pair *p)
+{
+	return dr_hb_padded_lost(&p->h[0], 0, asked);
+}
+
+static bool passed(const struct pair *p)
+{
+	return dr_hb_padded_passed(&p->h[0], 0, asked);
 }
 
 /* Small datagrams pass and padded ones do not: known after DR_PADDED_LOST of them. */
@@ -19,8 +42,8 @@ static void packets_of_full_size_are_lost(void **state)
 	half_rounds(p, 10);
 	p->hole[0] = 1u << 0;
 	ask(p);
-	while (!dr_hb_padded_lost(&p->h[0], 0, &asked) && n < 100) {
-		half_round(p);
+	while (!lost(p) && n < 100) {
+		ask_on(p);
 		n++;
 	}
 	assert_in_range(n, DR_PADDED_LOST / 2, DR_PADDED_LOST / 2 + 2);
@@ -35,79 +58,44 @@ static void packets_of_full_size_are_lost(void **state)
 	assert_in_range(rounds_until(p, 0, 0, false), 1, DR_REVIVE + 3);
 }
 
-/* Neither an answer nor losses of an earlier question belong to a later one. */
-static void each_question_begins_anew(void **state)
+/* Neither an answer nor losses of the time before a doubt belong to it, in one question or two. */
+static void each_doubt_begins_anew(void **state)
 {
 	struct pair *p = *state;
 
-	ask(p);
-	half_rounds(p, 10);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	dr_hb_question(&p->h[0], 0, 0, p->now);
-	p->hole[0] = 1u << 0;
-	ask(p);
-	half_rounds(p, 10);
-	assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	assert_true(dr_hb_padded_lost(&p->h[0], 0, &asked));
-	dr_hb_question(&p->h[0], 0, 0, p->now);
-	ask(p);
-	assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
-	half_round(p);
-	assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
-}
-
-/* A doubt that begins later neither delays an earlier one, nor takes its answer. */
-static void doubts_share_the_question(void **state)
-{
-	struct dr_hb_doubt first;
-	struct pair *p = *state;
-	unsigned n[2] = { 0 };
-
-	ask(p);
-	half_round(p);
-	half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	dr_hb_question(&p->h[0], 0, 0, p->now);
-	p->hole[0] = 1u << 0;
-	ask(p);
-	first = asked;
-	half_rounds(p, 40);
-	for (int i = 0; i < 2; i++) { /* the second, when few are sent, and of another size */
-		assert_true(dr_hb_padded_lost(&p->h[0], 0, &first));
-		dr_hb_doubt(&p->h[0], 0, &asked);
-		dr_hb_question(&p->h[0], 0, i == 0 ? 8000 : 9000, p->now);
-		assert_true(dr_hb_padded_lost(&p->h[0], 0, &first));
-		while (!dr_hb_padded_lost(&p->h[0], 0, &asked) && n[i] < 100) {
-			half_round(p);
-			n[i]++;
-		}
-		assert_in_range(n[i], DR_PADDED_LOST / 2, DR_PADDED_LOST / 2 + 3);
-		assert_false(dr_hb_padded_passed(&p->h[0], 0, &first));
+	for (unsigned again = 0; again < 2; again++) {
+		p->hole[0] = 0;
+		ask(p);
+		half_rounds(p, 4);
+		assert_true(passed(p) && !lost(p));
+		if (again)
+			end_question(p);
+		p->hole[0] = 1u << 0;
+		ask(p);
+		assert_false(passed(p));
+		for (unsigned i = 0; i < DR_PADDED_LOST / 2 + 2; i++)
+			ask_on(p);
+		assert_true(lost(p) && !passed(p));
+		if (again)
+			end_question(p);
+		ask(p);
+		assert_false(lost(p));
+		half_round(p);
+		assert_false(lost(p));
 	}
-	p->hole[0] = 0;
-	half_round(p);
-	half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &first));
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	dr_hb_doubt(&p->h[0], 0, &asked);
-	assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	half_round(p);
-	half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
 }
 
-/* A few padded datagrams are sent quickly, then one per interval; the bandwidth is the data's. */
-static void a_long_question_costs_one_datagram_per_interval(void **state)
+/* Owners may ask for different sizes: the largest passes where all do. */
+static void the_largest_size_is_sent(void **state)
 {
 	struct pair *p = *state;
-	unsigned n;
 
-	p->hole[0] = 1u << 0;
 	ask(p);
-	half_rounds(p, 10);
-	n = p->h[0].rail[0].n_padded;
-	half_rounds(p, 100);
-	assert_in_range(p->h[0].rail[0].n_padded - n, 49, 51);
+	dr_hb_question(&p->h[0], 0, 8000, p->now);
+	assert_int_equal(p->h[0].rail[0].padded_size, 9000);
+	end_question(p);
+	dr_hb_question(&p->h[0], 0, 8000, p->now);
+	assert_int_equal(p->h[0].rail[0].padded_size, 8000);
 }
 
 /* A peer whose own bytes make heartbeats unnecessary reports padded datagrams all the same. */
@@ -130,25 +118,6 @@ static void a_padded_datagram_is_answered(void **state)
 	assert_int_equal(out.send, 0);
 }
 
-/* Numbers are reported by their low bits: an old report must not look new after they have gone round. */
-static void an_old_padded_datagram_answers_nothing(void **state)
-{
-	struct pair *p = *state;
-
-	ask(p);
-	half_round(p);
-	half_round(p);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	p->hole[0] = 1u << 0;
-	dr_hb_question(&p->h[0], 0, 0, p->now);
-	ask(p);
-	for (int i = 0; i < 100000; i++) {
-		half_round(p);
-		assert_false(dr_hb_padded_passed(&p->h[0], 0, &asked));
-	}
-	assert_true(p->h[0].tick > 2 * UINT16_MAX);
-}
-
 /* Neither a rail that loses one datagram in 25, nor one whose peer is stopped, nor one that is cut
  * looks like one that loses large packets. */
 static void padded_datagrams_are_not_lost_alone(void **state)
@@ -159,26 +128,24 @@ static void padded_datagrams_are_not_lost_alone(void **state)
 	for (unsigned k = 0; k < DR_ARRAY_LEN(percent); k++) {
 		p->loss_percent = percent[k];
 		for (int i = 0; i < 20000; i++) {
-			if (i % 20 == 0) { /* data made progress */
-				dr_hb_question(&p->h[0], 0, 0, p->now);
+			if (i % 20 == 0) /* data made progress */
 				ask(p);
-			}
-			half_round(p);
-			if (dr_hb_padded_lost(&p->h[0], 0, &asked))
+			ask_on(p);
+			if (lost(p))
 				fail_msg("%u %% loss: half interval %d", percent[k], i);
 		}
 	}
 	p->loss_percent = 0;
 	p->stopped[1] = true;
 	for (int i = 0; i < 200; i++) {
-		half_round(p);
-		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
+		ask_on(p);
+		assert_false(lost(p));
 	}
 	p->stopped[1] = false;
 	p->cut[0] = 1u << 0;
 	for (int i = 0; i < 200; i++) {
-		half_round(p);
-		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
+		ask_on(p);
+		assert_false(lost(p));
 	}
 }
 
@@ -187,15 +154,14 @@ static void what_nothing_overtook_is_not_lost(void **state)
 {
 	struct pair *p = *state;
 
-	ask(p);
-	half_rounds(p, 200); /* few of many small ones are lost */
 	p->hole[0] = 1u << 0;
-	while (p->h[0].rail[0].padded_lost < DR_PADDED_LOST - DR_HB_PADDED_FLIGHT)
+	ask(p);
+	while (p->h[0].rail[0].n_padded < DR_PADDED_LOST - 1)
 		step(p, T / 4);
 	p->stopped[1] = true;
 	for (int i = 0; i < 100; i++) {
-		half_round(p);
-		assert_false(dr_hb_padded_lost(&p->h[0], 0, &asked));
+		ask_on(p);
+		assert_false(lost(p));
 	}
 	assert_true(p->h[0].rail[0].n_padded >= DR_PADDED_LOST);
 }
@@ -208,11 +174,10 @@ static void a_report_that_stays_overtakes_nothing(void **state)
 	half_rounds(p, 10);
 	p->cut[0] = 1u << 0;
 	ask(p);
-	for (int i = 0; i < 150000; i++) {
-		half_round(p);
-		assert_int_equal(p->h[0].rail[0].padded_lost, 0);
+	for (int i = 0; i < 15000; i++) {
+		ask_on(p);
+		assert_false(lost(p));
 	}
-	assert_true(p->h[0].tick > 2 * UINT16_MAX);
 }
 
 /* What is sent on a rail with a long queue is reported late. Until then, few more follow. */
@@ -225,23 +190,21 @@ static void padded_datagrams_do_not_fill_a_queue(void **state)
 	ask(p);
 	for (int i = 0; i < 200; i++) {
 		hear_bytes(p, 1, 0);
-		half_round(p);
+		ask_on(p);
 	}
 	assert_int_equal(p->h[0].rail[0].n_padded, DR_HB_PADDED_FLIGHT);
 	p->cut[0] = 0; /* something that was sent later does */
-	half_rounds(p, 10);
-	assert_true(dr_hb_padded_passed(&p->h[0], 0, &asked));
+	half_rounds(p, 4);
+	assert_true(passed(p));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(packets_of_full_size_are_lost, setup),
-		cmocka_unit_test_setup(each_question_begins_anew, setup),
-		cmocka_unit_test_setup(doubts_share_the_question, setup),
-		cmocka_unit_test_setup(a_long_question_costs_one_datagram_per_interval, setup),
+		cmocka_unit_test_setup(each_doubt_begins_anew, setup),
+		cmocka_unit_test_setup(the_largest_size_is_sent, setup),
 		cmocka_unit_test_setup(a_padded_datagram_is_answered, setup),
-		cmocka_unit_test_setup(an_old_padded_datagram_answers_nothing, setup),
 		cmocka_unit_test_setup(padded_datagrams_are_not_lost_alone, setup),
 		cmocka_unit_test_setup(what_nothing_overtook_is_not_lost, setup),
 		cmocka_unit_test_setup(a_report_that_stays_overtakes_nothing, setup),

@@ -435,6 +435,39 @@ static void old_datagrams_of_another_rail_are_no_evidence(void **state)
 	assert_true(dr_detect_missed(&p->h[0].d, 0) < DR_MISSES); /* it is suspect */
 }
 
+static void keys_are_of_this_use_and_direction(void **state)
+{
+	struct pair *p = *state;
+
+	assert_memory_equal(p->h[0].tx_key, p->h[1].rx_key, DR_KEY_LEN);
+	assert_memory_equal(p->h[0].rx_key, p->h[1].tx_key, DR_KEY_LEN);
+	assert_memory_not_equal(p->h[0].tx_key, p->h[0].rx_key, DR_KEY_LEN);
+	assert_memory_not_equal(p->h[0].tx_key, key, DR_KEY_LEN);
+	assert_memory_not_equal(p->h[0].rx_key, key, DR_KEY_LEN);
+}
+
+/* Of what was sent before, all of it and in any order, nothing is taken. */
+static void what_was_recorded_proves_nothing(void **state)
+{
+	enum { RECORDED = 600 };
+	static uint8_t old[RECORDED][DR_DGRAM_MAX];
+	struct pair *p = *state;
+	size_t len[RECORDED];
+
+	for (unsigned i = 0; i < RECORDED; i++) {
+		len[i] = dr_hb_make(&p->h[1], i & 1, 0, old[i]);
+		if (!dr_rng_chance(&p->rng, 1, 3))
+			(void)dr_hb_receive(&p->h[0], i & 1, old[i], len[i], len[i], p->now);
+	}
+	half_rounds(p, 20);
+	for (unsigned i = 0; i < 20 * RECORDED; i++) {
+		unsigned k = (unsigned)dr_rng_below(&p->rng, RECORDED);
+
+		assert_int_equal(
+			dr_hb_receive(&p->h[0], k & 1, old[k], len[k], len[k], p->now), -EPROTO);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -463,6 +496,8 @@ int main(void)
 		cmocka_unit_test_setup(patience_has_a_limit, setup),
 		cmocka_unit_test_setup(datagrams_replace_seldom_bytes, setup),
 		cmocka_unit_test_setup(old_datagrams_of_another_rail_are_no_evidence, setup),
+		cmocka_unit_test_setup(keys_are_of_this_use_and_direction, setup),
+		cmocka_unit_test_setup(what_was_recorded_proves_nothing, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat", tests, NULL, NULL);

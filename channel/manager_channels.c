@@ -18,8 +18,7 @@
  *     whose paths are gone. A dial that comes before the channel is started here gets through as
  *     soon as it is started if that is within 1 s; the peer dials again after 1 s and a pause of 10
  *     to 500 ms. Over verbs it repeats its HELLO every 12 ms.
- *  3. Nothing refers to a channel that was removed: its doubt ends before it is freed.
- *  4. The channel with the earliest deadline is on top of a heap. The deadline there may be earlier than the channel's
+ *  3. The channel with the earliest deadline is on top of a heap. The deadline there may be earlier than the channel's
  *     is now, never later.
  */
 enum { BUCKETS_MIN = 16 };
@@ -362,7 +361,6 @@ static int drop(struct dr_manager *m, struct mgr_channel *c, struct dr_err *e)
 {
 	int rc = dr_channel_stop(c->ch, e);
 
-	dr_manager_forget_doubt(m, c);
 	dr_manager_forget_flow(m, c);
 	take_out(m, c);
 	dr_channel_fini(c->ch);

@@ -451,35 +451,6 @@ static void test_the_peer_of_a_removed_channel_ends(void **state)
 
 /* ---- what is left of a removed channel ---- */
 
-static void test_the_question_of_a_doubt_is_withdrawn(void **state)
-{
-	struct mgr_channel *c[2];
-	struct pair p;
-
-	(void)state;
-	pair_up(&p, DR_SIM_STREAM);
-	open_channel(&p, 2);
-	run_for(&p, 100 * DR_NS_PER_MS);
-	for (unsigned i = 0; i < 2; i++) {
-		c[i] = dr_manager_lookup(p.m[0], 2 * i);
-		c[i]->doubt = (struct mgr_doubt){ .on = true, .rail = 0, .size = 1000 + i };
-		dr_hb_doubt(p.m[0]->hb, 0, &c[i]->doubt.d);
-	}
-	p.m[0]->padded_size[0] = 1001;
-	dr_peer_question(p.m[0]->peer, 0, p.m[0]->now);
-	assert_int_equal(p.m[0]->hb->rail[0].padded_size, 1001);
-	dr_channel_fail(c[1]->ch, -EIO, "planned", dr_sim_world_clock(p.w, 0));
-	c[1]->ch->fo.left = true; /* as if the peer had confirmed */
-	assert_int_equal(dr_manager_remove_channel(p.m[0], c[1]->ch, NULL), 0);
-	assert_int_equal(p.m[0]->hb->rail[0].padded_size, 1000); /* the other one's */
-	dr_channel_fail(c[0]->ch, -EIO, "planned", dr_sim_world_clock(p.w, 0));
-	c[0]->ch->fo.left = true;
-	assert_int_equal(dr_manager_remove_channel(p.m[0], c[0]->ch, NULL), 0);
-	assert_int_equal(p.m[0]->hb->rail[0].padded_size, 0);
-	run_for(&p, 100 * DR_NS_PER_MS);
-	pair_close(&p);
-}
-
 /* What it sent since the last sample counts. */
 static void test_the_last_bytes_of_a_channel_count(void **state)
 {
@@ -660,7 +631,6 @@ int main(void)
 		cmocka_unit_test(test_a_dial_before_the_channel_exists),
 		cmocka_unit_test(test_unknown_numbers_are_ignored),
 		cmocka_unit_test(test_the_peer_of_a_removed_channel_ends),
-		cmocka_unit_test(test_the_question_of_a_doubt_is_withdrawn),
 		cmocka_unit_test(test_the_last_bytes_of_a_channel_count),
 		cmocka_unit_test(test_a_thousand_channels),
 		cmocka_unit_test(test_the_deadlines_of_the_rest_are_kept),

@@ -61,14 +61,6 @@ struct mgr_rail {
 	uint64_t rx_segments, acked_wire;
 };
 
-/* A channel's doubt about the rail of its data, see manager_rails.c. */
-struct mgr_doubt {
-	bool on;
-	unsigned rail;
-	uint32_t size; /* of the padded datagrams that it asks for */
-	struct dr_hb_doubt d;
-};
-
 /* A sending channel at the last sample of the rates. */
 struct mgr_flow {
 	bool known; /* the transport was asked: */
@@ -89,7 +81,6 @@ struct mgr_channel {
 	struct dr_manager_channel spec;
 	int64_t due_ns; /* not later than its deadline; lowered by the channel */
 	unsigned at;	/* in the heap */
-	struct mgr_doubt doubt;
 	struct mgr_flow flow;
 };
 
@@ -126,7 +117,6 @@ struct dr_manager {
 		uint32_t falls, rises;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
-	uint32_t padded_size[DR_RAILS_MAX]; /* that its doubts ask for; 0: none */
 	int64_t look_ns;		    /* the next look is due */
 	int64_t looked_ns;		    /* the last one */
 	int64_t late_until_ns; /* what it reads until then may have waited; of use during silence */
@@ -155,8 +145,7 @@ int dr_manager_beat(struct dr_manager *m);
 void dr_manager_watch_silence(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
-/* The channel is being removed: withdraws the question of its doubt; keeps what it sent for the next sample. */
-void dr_manager_forget_doubt(struct dr_manager *m, struct mgr_channel *c);
+/* The channel is being removed: keeps what it sent for the next sample. */
 void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c);
 
 /* manager_channels.c. Sets m->ops. */
@@ -196,8 +185,6 @@ static inline int64_t dr_peer_sent_ns(const struct dr_manager *m, unsigned rail)
 /* The rest: while the lock is held. */
 void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);
-/* Has padded datagrams sent on the rail while any manager asks for them: of the largest size that one asks for. */
-void dr_peer_question(struct dr_peer *p, unsigned r, int64_t now);
 /* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
 int dr_peer_read(struct dr_manager *m, uint32_t rails);
 /* No rail has been heard for a time, and what the manager has read now may have arrived before that. */

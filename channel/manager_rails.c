@@ -335,12 +335,10 @@ static int64_t carried_ns(struct dr_manager *m, unsigned r, bool sender)
 	return last;
 }
 
-/* Rule 2 for one channel: sets *size to that of padded heartbeats to send on *rail, 0: none. Its
- * answers come from what was sent since its doubt began, whoever had them sent. */
-static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, uint32_t *size)
+/* Rule 2 for one channel. Only padded heartbeats that were sent since its doubt began are evidence,
+ * whoever had them sent. */
+static void doubt(struct dr_manager *m, struct dr_channel *ch)
 {
-	struct dr_channel *ch = c->ch;
-	struct mgr_doubt *md = &c->doubt;
 	struct dr_channel_stall stall;
 	const struct dr_path_stats *s = &stall.st;
 	struct dr_path_evidence e = { 0 };
@@ -348,7 +346,6 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 	unsigned i, r;
 	char why[96];
 
-	*size = 0;
 	if (!dr_channel_stalled_path(ch, DR_DOUBT_NS, &stall, m->now) || s->window_shut ||
 		!dr_channel_path_up(ch, !stall.path) || m->prm.detect != DR_DETECT_FAST)
 		return;
@@ -366,15 +363,11 @@ static void doubt(struct dr_manager *m, struct mgr_channel *c, unsigned *rail, u
 		.repeated = s->unanswered,
 		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
 	if (e.padded && !e.rail_down && e.stalled_ns >= s->rtt_ns * 3 / 2) {
-		*rail = r;
-		*size = s->segment_bytes;
-		if (!md->on || md->rail != r) {
-			dr_hb_doubt(m->hb, r, &md->d);
-			md->rail = r;
-			md->on = true;
-		}
-		e.padded_lost = dr_hb_padded_lost(m->hb, r, &md->d);
-		e.padded_passed = dr_hb_padded_passed(m->hb, r, &md->d);
+		int64_t since = stall.since_ns + DR_DOUBT_NS;
+
+		dr_hb_question(m->hb, r, s->segment_bytes, m->now);
+		e.padded_lost = dr_hb_padded_lost(m->hb, r, since);
+		e.padded_passed = dr_hb_padded_passed(m->hb, r, since);
 	}
 	rule = dr_path_rule(&e);
 	if (rule->verdict == DR_PATH_RAIL_SMALL) {
@@ -424,41 +417,11 @@ static void resize(struct dr_manager *m, unsigned r)
 /* Rule 2. */
 static void watch_doubts(struct dr_manager *m)
 {
-	uint32_t size[DR_RAILS_MAX] = { 0 };
-
-	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		unsigned r = 0;
-		uint32_t one;
-
-		doubt(m, c, &r, &one);
-		c->doubt.on = one != 0;
-		c->doubt.size = one;
-		size[r] = DR_MAX(size[r], one);
-	}
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		m->padded_size[r] = size[r];
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		doubt(m, c->ch);
+	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (m->hb->d.rail[r].padded_only)
 			resize(m, r);
-		else
-			dr_peer_question(m->peer, r, m->now);
-	}
-}
-
-void dr_manager_forget_doubt(struct dr_manager *m, struct mgr_channel *c)
-{
-	unsigned r = c->doubt.rail;
-	uint32_t size = 0;
-
-	if (!c->doubt.on)
-		return;
-	c->doubt.on = false;
-	for (const struct mgr_channel *o = m->channels; o; o = o->next)
-		if (o->doubt.on && o->doubt.rail == r)
-			size = DR_MAX(size, o->doubt.size);
-	dr_peer_lock(m);
-	m->padded_size[r] = size;
-	dr_peer_question(m->peer, r, m->now);
-	dr_peer_unlock(m);
 }
 
 /* The gaps of all managers since the last full tick; the manager that executes the next one passes them on. */

@@ -338,23 +338,12 @@ void dr_peer_join(struct dr_manager *m)
 	dr_peer_unlock(m);
 }
 
-void dr_peer_question(struct dr_peer *p, unsigned r, int64_t now)
-{
-	uint32_t size = 0;
-
-	for (const struct dr_manager *m = p->managers; m; m = m->next)
-		size = DR_MAX(size, m->padded_size[r]);
-	dr_hb_question(&p->hb, r, size, now);
-}
-
 void dr_peer_leave(struct dr_manager *m)
 {
 	struct dr_peer *p = m->peer;
 
 	dr_peer_lock(m);
 	DR_UNLINK(&p->managers, m, next);
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		dr_peer_question(p, r, m->now);
 	if (p->driver == m) {
 		if (p->poller && m->prm.poller)
 			dr_poller_del(m->prm.poller, &p->po);

@@ -684,36 +684,6 @@ static void test_bytes_that_arrive_end_a_silence(void **state)
 	group_close(&g);
 }
 
-/* Padded datagrams are sent while any manager asks, and none who joins or leaves has the others begin anew. */
-static void test_managers_share_the_question(void **state)
-{
-	struct dr_manager *m[MANAGERS];
-	struct dr_hb_rail *r;
-	struct group g;
-	uint8_t buf[DR_DGRAM_MAX];
-	int64_t now;
-
-	(void)state;
-	group_open(&g);
-	now = dr_sim_world_now(g.w[0]);
-	r = &g.peer[0]->hb.rail[0];
-	for (unsigned k = 0; k < MANAGERS; k++) {
-		m[k] = g.mb[k].p.m[0];
-		m[k]->padded_size[0] = 1000 + 400 * k;
-		dr_peer_question(g.peer[0], 0, now);
-		assert_int_equal(r->padded_size, 1000 + 400 * k);
-		(void)dr_hb_make(&g.peer[0]->hb, 0, r->padded_size, buf);
-		assert_int_equal(r->n_padded, k + 1);
-	}
-	m[1]->padded_size[0] = 0;
-	dr_peer_question(g.peer[0], 0, now);
-	assert_int_equal(r->padded_size, 1000);
-	assert_int_equal(r->n_padded, MANAGERS);
-	leave(&g, 0);
-	assert_int_equal(r->padded_size, 0);
-	group_close(&g);
-}
-
 /* Of the managers' gaps on a rail the shortest counts: a path that is read rarely makes no rail
  * slow. */
 static void test_the_shortest_gap_of_all_managers_counts(void **state)
@@ -790,7 +760,6 @@ int main(void)
 		cmocka_unit_test(test_the_tick_reads_what_the_driver_has_not),
 		cmocka_unit_test(test_bytes_that_waited_end_no_silence),
 		cmocka_unit_test(test_bytes_that_arrive_end_a_silence),
-		cmocka_unit_test(test_managers_share_the_question),
 		cmocka_unit_test(test_the_shortest_gap_of_all_managers_counts),
 		cmocka_unit_test(test_a_manager_that_starts_later_knows_the_verdicts),
 	};
