@@ -455,11 +455,6 @@ void dr_channel_fence_deadline(struct dr_channel *ch, unsigned i, bool soft)
 	ch->path[i].path->ops->fence(ch->path[i].path, soft, ch->now + FENCE_NS);
 }
 
-uint64_t dr_channel_bytes_done(const struct dr_channel *ch)
-{
-	return ch->bytes_done;
-}
-
 int dr_channel_active(const struct dr_channel *ch)
 {
 	return ch->fo.active == DR_FO_NONE ? -1 : (int)ch->fo.active;

@@ -239,8 +239,6 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 /* Sender with data that waits for an acknowledgement: its active path, the generation and statistics of it. */
 bool dr_channel_sending(
 	struct dr_channel *ch, unsigned *path, uint32_t *gen, struct dr_path_stats *out);
-/* Bytes of all messages that are done. */
-uint64_t dr_channel_bytes_done(const struct dr_channel *ch);
 /* The path that carries the data; -1: none now. */
 int dr_channel_active(const struct dr_channel *ch);
 /* When data was acknowledged last, by the peer or its transport, as far as it was asked (sender),

@@ -345,7 +345,6 @@ int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	c->m = m;
 	c->spec = *spec;
 	c->due_ns = DR_NEVER;
-	c->flow.rail = spec->primary;
 	rc = make_channel(c, id, e);
 	if (rc != 0) {
 		dr_free(c);
@@ -361,7 +360,6 @@ static int drop(struct dr_manager *m, struct mgr_channel *c, struct dr_err *e)
 {
 	int rc = dr_channel_stop(c->ch, e);
 
-	dr_manager_forget_flow(m, c);
 	take_out(m, c);
 	dr_channel_fini(c->ch);
 	dr_free(c);

@@ -449,37 +449,6 @@ static void test_the_peer_of_a_removed_channel_ends(void **state)
 	pair_close(&p);
 }
 
-/* ---- what is left of a removed channel ---- */
-
-/* What it sent since the last sample counts. */
-static void test_the_last_bytes_of_a_channel_count(void **state)
-{
-	struct mgr_channel *c;
-	struct stream s;
-	uint64_t bytes;
-	struct pair p;
-
-	(void)state;
-	pair_up(&p, DR_SIM_STREAM);
-	stream_open(&p, &s, 1);
-	stream_for(&p, &s, 50 * DR_NS_PER_MS);
-	c = dr_manager_lookup(p.m[0], 1);
-	c->flow.done = 0;
-	p.m[0]->sampled_ns = DR_NEVER / 2; /* no sample comes between */
-	bytes = dr_channel_bytes_done(c->ch);
-	assert_true(bytes > 0);
-	stream_close(&p, &s);
-	bytes = dr_channel_bytes_done(c->ch);
-	c->ch->fo.left = true;
-	assert_int_equal(dr_manager_remove_channel(p.m[0], c->ch, NULL), 0);
-	assert_int_equal(p.m[0]->removed_bytes[1], bytes);
-	assert_int_equal(p.m[0]->removed_bytes[0], 0);
-	p.m[0]->sampled_ns = p.m[0]->now;
-	run_for(&p, 500 * DR_NS_PER_MS);
-	assert_int_equal(p.m[0]->removed_bytes[1], 0);
-	pair_close(&p);
-}
-
 /* ---- many ---- */
 
 enum { MANY = 1000, STARTED = 50 };
@@ -631,7 +600,6 @@ int main(void)
 		cmocka_unit_test(test_a_dial_before_the_channel_exists),
 		cmocka_unit_test(test_unknown_numbers_are_ignored),
 		cmocka_unit_test(test_the_peer_of_a_removed_channel_ends),
-		cmocka_unit_test(test_the_last_bytes_of_a_channel_count),
 		cmocka_unit_test(test_a_thousand_channels),
 		cmocka_unit_test(test_the_deadlines_of_the_rest_are_kept),
 		cmocka_unit_test(test_an_idle_owner_acknowledges),

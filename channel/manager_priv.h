@@ -67,9 +67,7 @@ struct mgr_flow {
 	unsigned path;
 	uint32_t gen;
 	uint64_t acked, unacked;
-	int64_t held_ns, busy_ns, at_ns;
-	uint64_t done; /* bytes that the peer acknowledged */
-	unsigned rail; /* that carries the data, or carried it last */
+	int64_t held_ns, busy_ns;
 };
 
 /* A channel, and all that its manager knows of it. */
@@ -117,16 +115,14 @@ struct dr_manager {
 		uint32_t falls, rises;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
-	int64_t look_ns;		    /* the next look is due */
-	int64_t looked_ns;		    /* the last one */
+	int64_t look_ns;       /* the next look is due */
+	int64_t looked_ns;     /* the last one */
 	int64_t late_until_ns; /* what it reads until then may have waited; of use during silence */
 	int64_t retry_ns;      /* not before, since another manager held the lock */
 	int64_t rails_ns;      /* own rails are looked after then */
 	int64_t ticked_ns;     /* last dr_manager_tick */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
-	uint64_t removed_bytes
-		[DR_RAILS_MAX]; /* of channels that were removed since the last sample */
 	int64_t waited_ns[DR_RAILS_MAX];
 	int64_t sampled_ns;
 };
@@ -145,8 +141,6 @@ int dr_manager_beat(struct dr_manager *m);
 void dr_manager_watch_silence(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
-/* The channel is being removed: keeps what it sent for the next sample. */
-void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c);
 
 /* manager_channels.c. Sets m->ops. */
 void dr_manager_channels_init(struct dr_manager *m);

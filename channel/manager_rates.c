@@ -1,27 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_priv.h"
 
-#include "base/log.h"
-
-#include <string.h>
-
 /*
- * Samples what the channels of a manager send, for the judge of the rails' rates (detect/rate.h):
+ * Samples what the transport acknowledged to sending channels, for the judge of the rails' rates
+ * (detect/rate.h):
  *
- *  1. What the peer acknowledged costs nothing to know. The transport is asked, with system calls, only where
- *     that is less than could be expected of the rail.
- *  2. Data waited on a rail since the last sample if one of its channels had more bytes at its transport then than
+ *  1. Data waited on a rail since the last sample if one of its channels had more bytes at its transport then than
  *     were acknowledged since, or something there was not acknowledged nearly all the time, for another reason than
  *     the rail's delay. It was not held back by the peer's receive buffer.
- *  3. A rail that is down, and a peer whose process is stalled, are not judged.
- *  4. What a channel sent since the last sample counts in the next one, too, if the channel is removed before it.
+ *  2. A rail that is down, and a peer whose process is stalled, are not judged.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };
-
-static unsigned rail_of(const struct mgr_channel *c, unsigned path)
-{
-	return path == 0 ? c->spec.primary : c->spec.shadow;
-}
 
 static void tell(struct dr_manager *m, unsigned r)
 {
@@ -33,45 +22,23 @@ static void tell(struct dr_manager *m, unsigned r)
 	m->prm.ops->degraded(m->prm.arg, r, &st, m->now);
 }
 
-/* The rail that carries the channel's data, or carried it last. */
-static unsigned data_rail(struct mgr_channel *c)
-{
-	int active = dr_channel_active(c->ch);
-
-	if (active >= 0)
-		c->flow.rail = rail_of(c, (unsigned)active);
-	return c->flow.rail;
-}
-
-/* Bytes that the peer acknowledged since the last call. */
-static uint64_t newly_done(struct mgr_channel *c)
-{
-	uint64_t done = dr_channel_bytes_done(c->ch), before = c->flow.done;
-
-	c->flow.done = done;
-	return dr_channel_is_sender(c->ch) ? done - before : 0;
-}
-
-/* The bytes that the transport acknowledged on path *path since the last sample; *waited: see rule 2. */
-static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned *path, bool *waited)
+/* The bytes that were acknowledged on rail *r since the last sample; *waited: see rule 1. */
+static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned *r, bool *waited)
 {
 	struct mgr_flow was = c->flow, *f = &c->flow;
 	struct dr_path_stats s;
-	int64_t dt;
+	int64_t dt = m->now - m->sampled_ns;
 
-	*waited = false;
-	f->known = dr_channel_sending(c->ch, path, &f->gen, &s);
+	f->known = dr_channel_sending(c->ch, &f->path, &f->gen, &s);
 	if (!f->known)
 		return 0;
-	f->path = *path;
-	f->at_ns = m->now;
+	*r = dr_channel_path(c->ch, f->path)->rail->index;
 	f->acked = s.acked_bytes;
 	f->unacked = s.window_shut ? 0 : s.unacked_bytes;
 	f->held_ns = s.held_ns;
 	f->busy_ns = s.busy_ns;
 	if (!was.known || was.path != f->path || was.gen != f->gen || f->acked < was.acked)
 		return 0;
-	dt = m->now - was.at_ns;
 	*waited = (was.unacked > f->acked - was.acked ||
 			  ((f->busy_ns - was.busy_ns) * 100 >= dt * BUSY_PERCENT &&
 				  s.rtt_min_ns * DELAYS < dt)) &&
@@ -79,46 +46,16 @@ static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned 
 	return f->acked - was.acked;
 }
 
-/* Rule 1: bytes per rail that the peer acknowledged since the last sample. */
-static uint32_t slow_rails(struct dr_manager *m, uint64_t cheap[DR_RAILS_MAX])
-{
-	double dt = (double)(m->now - m->sampled_ns);
-	uint32_t slow = 0;
-
-	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		uint64_t done = newly_done(c);
-
-		cheap[data_rail(c)] += done;
-	}
-	pthread_mutex_lock(&m->rates->lock);
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (!dr_rate_enough(&m->rates->rate, r, (double)cheap[r] * 8e9 / dt, m->now))
-			slow |= 1u << r;
-	pthread_mutex_unlock(&m->rates->lock);
-	return slow;
-}
-
 static void sample(struct dr_manager *m)
 {
-	uint64_t bytes[DR_RAILS_MAX], cheap[DR_RAILS_MAX];
-	uint32_t slow, waits = 0, changed = 0;
+	uint64_t bytes[DR_RAILS_MAX] = { 0 };
+	uint32_t waits = 0, changed = 0;
 
-	memcpy(bytes, m->removed_bytes, sizeof(bytes));
-	memcpy(cheap, m->removed_bytes, sizeof(cheap));
-	memset(m->removed_bytes, 0, sizeof(m->removed_bytes));
-	slow = slow_rails(m, cheap);
 	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		int active = dr_channel_active(c->ch);
-		unsigned path = 0, r;
-		uint64_t acked;
-		bool waited;
+		bool waited = false;
+		unsigned r = 0;
+		uint64_t acked = ask(m, c, &r, &waited);
 
-		if (active < 0 || !(slow & (1u << rail_of(c, (unsigned)active)))) {
-			c->flow.known = false;
-			continue;
-		}
-		r = rail_of(c, (unsigned)active);
-		acked = ask(m, c, &path, &waited);
 		bytes[r] += acked;
 		waits |= waited ? 1u << r : 0;
 	}
@@ -130,8 +67,7 @@ static void sample(struct dr_manager *m)
 			m->waited_ns[r] = m->sampled_ns;
 		if (m->rail[r].state == DR_RAIL_DOWN || m->stalled)
 			continue;
-		if (dr_rate_acked(&m->rates->rate, r, slow & (1u << r) ? bytes[r] : cheap[r],
-			    m->waited_ns[r], m->now))
+		if (dr_rate_acked(&m->rates->rate, r, bytes[r], m->waited_ns[r], m->now))
 			changed |= 1u << r;
 	}
 	pthread_mutex_unlock(&m->rates->lock);
@@ -154,13 +90,6 @@ static void judge_loss(struct dr_manager *m, unsigned r)
 	pthread_mutex_unlock(&m->rates->lock);
 	if (changed)
 		tell(m, r);
-}
-
-void dr_manager_forget_flow(struct dr_manager *m, struct mgr_channel *c)
-{
-	uint64_t done = newly_done(c);
-
-	m->removed_bytes[data_rail(c)] += done;
 }
 
 void dr_manager_rates(struct dr_manager *m)

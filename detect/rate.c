@@ -26,7 +26,8 @@ static bool recent(const struct dr_rate_rail *p, int64_t now)
 	return p->capacity > 0 && now - p->at_ns <= DR_RATE_RECENT_NS;
 }
 
-int dr_rate_reference(const struct dr_rate *r, unsigned rail, int64_t now)
+/* The fastest other rail that was measured lately; -1: none. */
+static int reference(const struct dr_rate *r, unsigned rail, int64_t now)
 {
 	int best = -1;
 
@@ -41,7 +42,7 @@ int dr_rate_reference(const struct dr_rate *r, unsigned rail, int64_t now)
 static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int64_t now)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
-	int ref = dr_rate_reference(r, rail, now);
+	int ref = reference(r, rail, now);
 	bool was = p->by_rate;
 	double other;
 
@@ -117,18 +118,6 @@ void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *o
 		.versus = p->by_rate ? p->versus : rail };
 	if (p->by_rate)
 		out->versus_bps = r->rail[p->versus].capacity;
-}
-
-bool dr_rate_enough(const struct dr_rate *r, unsigned rail, double bps, int64_t now)
-{
-	const struct dr_rate_rail *p = &r->rail[rail];
-	int ref = dr_rate_reference(r, rail, now);
-
-	if (ref < 0 || p->by_rate)
-		return false;
-	return bps * DR_RATE_FAST >= r->rail[ref].capacity ||
-	       (recent(p, now) && bps * DR_RATE_FAST >= p->capacity && p->slow == 0 &&
-		       p->capacity * DR_RATE_FAST >= r->rail[ref].capacity);
 }
 
 static int format_rate(double bps, char *buf, size_t len)

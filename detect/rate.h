@@ -72,11 +72,6 @@ bool dr_rate_acked(
 /* The peer reports this loss. True: the rail's verdict changed. */
 bool dr_rate_lost(struct dr_rate *r, unsigned rail, int percent);
 void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *out);
-/* The fastest other rail that was measured lately; -1: none. */
-int dr_rate_reference(const struct dr_rate *r, unsigned rail, int64_t now);
-/* `bps`, which the rail carries at least, is so much that it need not be asked whether data
- * waits. */
-bool dr_rate_enough(const struct dr_rate *r, unsigned rail, double bps, int64_t now);
 /* "rail 0 is degraded: ..." without the rail's name, for people. */
 void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len);
 
