@@ -70,9 +70,9 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		break;
 	case DR_EV_CTRL:
 		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_USER_CONTROL) {
-			if (ch->prm.ops && ch->prm.ops->user_control)
-				ch->prm.ops->user_control(
-					ch->prm.arg, ch, i, ev->data, ev->len, ch->now);
+			if (ch->prm.host)
+				ch->prm.host->user_control(
+					ch->prm.host_arg, i, ev->data, ev->len, ch->now);
 			break;
 		}
 		rc = dr_frame_decode(ev->data, ev->len, &fr);
@@ -266,8 +266,8 @@ static void due(struct dr_channel *ch)
 	if (d >= *ch->prm.due_ns)
 		return;
 	*ch->prm.due_ns = d;
-	if (ch->prm.ops && ch->prm.ops->sooner)
-		ch->prm.ops->sooner(ch->prm.arg, ch);
+	if (ch->prm.host)
+		ch->prm.host->sooner(ch->prm.host_arg);
 }
 
 /* Reports what is done, carries out the core's actions, posts and flushes what it allows. */

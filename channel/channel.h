@@ -106,22 +106,25 @@ struct dr_channel_ops {
 	 * the receive, or a receive larger than the kind can take, -EPROTO, -EIO, -ENOMEM. Called
 	 * once. */
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
-	/* A user control frame arrived: its first byte is DR_CHANNEL_USER_CONTROL or greater. The
-	 * rail's owner carries heartbeats in them if the kind has no datagrams. */
-	void (*user_control)(void *arg, struct dr_channel *ch, unsigned path, const void *data,
-		size_t len, int64_t now_ns);
-	/* A control frame for the peer's end of this channel that paths may not carry: to be sent as a
-	 * datagram on the rails of both paths, if the kind has datagrams, and given to dr_channel_datagram
-	 * there. */
-	void (*datagram)(
-		void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
-	/* params.due_ns was lowered. */
-	void (*sooner)(void *arg, struct dr_channel *ch);
 	/* A message is done (sender: acknowledged; receiver: delivered): dr_channel_test returns 1. */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
 	/* Sender: a clear-to-send came; dr_channel_credit may return 0 now. */
 	void (*credited)(void *arg, struct dr_channel *ch, int64_t now_ns);
+};
+
+/* The same to the owner of the rails. */
+struct dr_channel_host {
+	/* A user control frame arrived: its first byte is DR_CHANNEL_USER_CONTROL or greater. The
+	 * rail's owner carries heartbeats in them if the kind has no datagrams. */
+	void (*user_control)(
+		void *arg, unsigned path, const void *data, size_t len, int64_t now_ns);
+	/* A control frame for the peer's end of this channel that paths may not carry: to be sent as a
+	 * datagram on the rails of both paths, if the kind has datagrams, and given to dr_channel_datagram
+	 * there. */
+	void (*datagram)(void *arg, const struct dr_frame *frame);
+	/* params.due_ns was lowered. */
+	void (*sooner)(void *arg);
 };
 
 struct dr_channel_params {
@@ -134,10 +137,12 @@ struct dr_channel_params {
 	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
 	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
 	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
-	/* Lowered to dr_channel_deadline() when that is earlier, and then ops->sooner is called; may be NULL. */
+	/* Lowered to dr_channel_deadline() when that is earlier, and then host->sooner is called; may be NULL. */
 	int64_t *due_ns;
-	const struct dr_channel_ops *ops;
+	const struct dr_channel_ops *ops; /* may be NULL */
 	void *arg;
+	const struct dr_channel_host *host; /* may be NULL; else it has all functions */
+	void *host_arg;
 };
 enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_USER_CONTROL = 0x40 };
 /* What dr_channel_idle would send is due within this time: dr_channel_deadline is not later. */
@@ -215,7 +220,7 @@ void dr_channel_rail_down(
 void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
 /* The peer dialled path `index` with generation `gen` (rail event INCOMING). */
 void dr_channel_incoming(struct dr_channel *ch, unsigned index, uint32_t gen, int64_t now_ns);
-/* A control frame of the peer's end arrived as a datagram (see dr_channel_ops.datagram). */
+/* A control frame of the peer's end arrived as a datagram (see dr_channel_host.datagram). */
 void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *frame, int64_t now_ns);
 /* The owner found out that path `index` carries no data; the rail may work. */
 void dr_channel_path_dead(

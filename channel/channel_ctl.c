@@ -346,8 +346,8 @@ static void act(struct dr_channel *ch, const struct dr_fo_act *a)
 		act_ctrl(ch, a);
 		break;
 	case DR_FOA_DGRAM:
-		if (ch->prm.ops && ch->prm.ops->datagram)
-			ch->prm.ops->datagram(ch->prm.arg, ch, &a->frame, ch->now);
+		if (ch->prm.host)
+			ch->prm.host->datagram(ch->prm.host_arg, &a->frame);
 		break;
 	case DR_FOA_SWITCHED:
 		act_switched(ch);

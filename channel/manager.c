@@ -176,7 +176,6 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	m->owed_ns = DR_NEVER;
 	m->rates = p->rates ? p->rates : &m->own_rates;
 	dr_rail_rates_init(&m->own_rates, p->n_rails);
-	dr_manager_channels_init(m);
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = DR_LOST_AFTER_NS;
 	dr_peer_init(&m->own_peer, p, p->gpu);

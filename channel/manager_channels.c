@@ -23,71 +23,32 @@
  */
 enum { BUCKETS_MIN = 16 };
 
-/* ---- callbacks of the channels, forwarded to the manager's owner ---- */
+/* ---- what a channel sends beside its paths ---- */
 
-static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+static void on_user_control(void *arg, unsigned path, const void *data, size_t len, int64_t now)
 {
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-
-	if (m->prm.ops && m->prm.ops->channel.switched)
-		m->prm.ops->channel.switched(m->prm.arg, ch, rec);
-}
-
-static void on_protection(void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now)
-{
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-
-	if (m->prm.ops && m->prm.ops->channel.protection)
-		m->prm.ops->channel.protection(m->prm.arg, ch, prot, path, now);
-}
-
-static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now)
-{
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-
-	if (m->prm.ops && m->prm.ops->channel.failed)
-		m->prm.ops->channel.failed(m->prm.arg, ch, err, text, now);
-}
-
-static void on_credited(void *arg, struct dr_channel *ch, int64_t now)
-{
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-
-	m->prm.ops->channel.credited(m->prm.arg, ch, now);
-}
-
-static void on_completed(
-	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now)
-{
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-
-	if (m->prm.ops && m->prm.ops->channel.completed)
-		m->prm.ops->channel.completed(m->prm.arg, ch, seq, bytes, now);
-}
-
-static void on_user_control(
-	void *arg, struct dr_channel *ch, unsigned path, const void *data, size_t len, int64_t now)
-{
-	struct dr_manager *m = ((struct mgr_channel *)arg)->m;
-	const struct dr_path *p = dr_channel_path(ch, path);
+	const struct mgr_channel *c = arg;
+	struct dr_manager *m = c->m;
+	const struct dr_path *p = dr_channel_path(c->ch, path);
 
 	if (m->started && p && !m->peer->shared)
 		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
 }
 
-static void on_datagram(void *arg, struct dr_channel *ch, const struct dr_frame *frame, int64_t now)
+static void on_datagram(void *arg, const struct dr_frame *frame)
 {
 	const struct mgr_channel *c = arg;
-	struct dr_manager *m = c->m;
+	const struct dr_manager *m = c->m;
 	uint8_t buf[DR_DGRAM_CTRL_LEN];
 
-	(void)now;
 	if (!(m->prm.transport->caps & DR_CAP_DGRAM))
 		return;
-	dr_dgram_encode(&m->dgram, dr_channel_id(ch), frame, buf);
-	m->prm.transport->rail_dgram(m->rail[c->spec.primary].rail, buf, sizeof(buf));
-	if (c->spec.shadow != c->spec.primary)
-		m->prm.transport->rail_dgram(m->rail[c->spec.shadow].rail, buf, sizeof(buf));
+	dr_dgram_encode(&m->dgram, dr_channel_id(c->ch), frame, buf);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (i == 0 || c->spec.shadow != c->spec.primary)
+			m->prm.transport->rail_dgram(
+				m->rail[i == 0 ? c->spec.primary : c->spec.shadow].rail, buf,
+				sizeof(buf));
 }
 
 /* ---- deadlines ---- */
@@ -124,11 +85,10 @@ static void sift_down(struct dr_manager *m, struct mgr_channel *c)
 	put(m, c, at);
 }
 
-static void on_sooner(void *arg, struct dr_channel *ch)
+static void on_sooner(void *arg)
 {
 	struct mgr_channel *c = arg;
 
-	(void)ch;
 	sift_up(c->m, c);
 }
 
@@ -262,20 +222,7 @@ static void take_out(struct dr_manager *m, struct mgr_channel *c)
 
 /* ---- open and remove ---- */
 
-void dr_manager_channels_init(struct dr_manager *m)
-{
-	const struct dr_manager_ops *o = m->prm.ops;
-
-	m->ops = (struct dr_channel_ops){ .switched = on_switched,
-		.protection = on_protection,
-		.failed = on_failed,
-		.user_control = on_user_control,
-		.datagram = on_datagram,
-		.sooner = on_sooner,
-		/* NULL saves a call per message. */
-		.completed = o && o->channel.completed ? on_completed : NULL,
-		.credited = o && o->channel.credited ? on_credited : NULL };
-}
+static const struct dr_channel_host host = { on_user_control, on_datagram, on_sooner };
 
 static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 {
@@ -291,8 +238,10 @@ static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 		.stuck_after_ns = dr_manager_stuck_ns(p),
 		.poller = p->poller,
 		.due_ns = &c->due_ns,
-		.ops = &c->m->ops,
-		.arg = c,
+		.ops = p->ops ? &p->ops->channel : NULL,
+		.arg = p->arg,
+		.host = &host,
+		.host_arg = c,
 	};
 
 	cp.rail[0] = c->m->rail[c->spec.primary].rail;

@@ -94,8 +94,6 @@ struct dr_manager {
 		*bucket; /* of the numbers' hash; a power of two; NULL: no channel yet */
 	unsigned n_buckets, n_channels;
 	struct mgr_channel **heap, **soon; /* n_buckets places each; see manager_channels.c */
-	struct dr_channel_ops
-		ops; /* own callbacks, which forward to the owner's; arg is the mgr_channel */
 	bool started, stalled, lost;
 	bool silence_told; /* to the owner */
 	/* While silent: the next look (0: no silence) and the next PROBE, the kernel's newest
@@ -142,9 +140,7 @@ void dr_manager_watch_silence(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
 
-/* manager_channels.c. Sets m->ops. */
-void dr_manager_channels_init(struct dr_manager *m);
-/* The earliest deadline of a channel. */
+/* manager_channels.c. The earliest deadline of a channel. */
 int64_t dr_manager_channels_due(const struct dr_manager *m);
 void dr_manager_tick_channels(struct dr_manager *m);
 /* The channel with this number; NULL: there is none. */

@@ -60,8 +60,7 @@ struct dr_channel *sim_channel_at(const struct sim_run *r, unsigned c, unsigned 
 
 struct sim_user *sim_user_of(const struct dr_channel *ch)
 {
-	const struct mgr_channel *c = ch->prm.arg;
-	const struct sim_worker *wk = c->m->prm.arg;
+	const struct sim_worker *wk = ch->prm.arg;
 
 	return &wk->r->ch[dr_channel_id(ch) * wk->r->s->n_managers + wk->k].user[wk->end];
 }

@@ -31,17 +31,14 @@ bool sim_is_visitor(const struct dr_channel *ch)
 
 static struct sim_visitor *visitor_of(const struct dr_channel *ch)
 {
-	const struct mgr_channel *c = ch->prm.arg;
-	struct sim_worker *wk = c->m->prm.arg;
+	struct sim_worker *wk = ch->prm.arg;
 
 	return &wk->r->visitor[wk->k];
 }
 
 static unsigned end_of(const struct dr_channel *ch)
 {
-	const struct mgr_channel *c = ch->prm.arg;
-
-	return ((const struct sim_worker *)c->m->prm.arg)->end;
+	return ((const struct sim_worker *)ch->prm.arg)->end;
 }
 
 static struct sim_worker *worker_of(struct sim_run *r, const struct sim_visitor *v, unsigned end)
@@ -73,9 +70,7 @@ void sim_visit_failed(const struct dr_channel *ch, int err, const char *text)
 {
 	struct sim_visitor *v = visitor_of(ch);
 	unsigned end = end_of(ch);
-	struct sim_run *r =
-		((const struct sim_worker *)((const struct mgr_channel *)ch->prm.arg)->m->prm.arg)
-			->r;
+	struct sim_run *r = ((const struct sim_worker *)ch->prm.arg)->r;
 
 	sim_say(r, "visitor %u end %u failed: %s", v->id, end, text);
 	if (v->e[end].err != 0)
