@@ -74,10 +74,8 @@ static inline int64_t dr_switch_gap(const struct dr_switch_record *r)
 
 struct dr_channel_stats {
 	uint64_t messages, bytes; /* sender: acknowledged; receiver: delivered */
-	uint64_t posted_messages; /* by the user, in flight ones included */
 	uint64_t path_bytes
 		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
-	uint64_t path_wire[DR_PATHS]; /* bytes with frame headers, both directions */
 	uint64_t replayed_messages, replayed_bytes;
 	uint64_t duplicates_dropped;  /* receiver: parts that had been received before */
 	uint64_t stale_dropped;	      /* completions of an old epoch or generation, ignored */
@@ -88,8 +86,6 @@ struct dr_channel_stats {
 	bool path_up[DR_PATHS];
 	uint32_t path_connections[DR_PATHS]; /* connections made, including rebuilt ones */
 	int64_t last_progress_ns;	     /* last delivery or acknowledgement */
-	uint64_t acked_seq, next_seq;	     /* sender: oldest unacknowledged, next to be posted;
-					   receiver: next to be delivered, next to be posted */
 	uint64_t syscalls, retransmits;
 	bool closed; /* it has ended without an error: the peer, or this end, closed it */
 };

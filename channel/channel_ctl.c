@@ -55,8 +55,6 @@ static void add_stats(struct dr_path_stats *sum, const struct dr_path_stats *s)
 {
 	sum->tx_bytes += s->tx_bytes;
 	sum->rx_bytes += s->rx_bytes;
-	sum->tx_wire += s->tx_wire;
-	sum->rx_wire += s->rx_wire;
 	sum->syscalls += s->syscalls;
 	sum->retransmits += s->retransmits;
 }
@@ -649,7 +647,6 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 	*out = (struct dr_channel_stats){
 		.messages = f->head,
 		.bytes = ch->bytes_done,
-		.posted_messages = f->tail,
 		.replayed_messages = ch->replayed_messages,
 		.replayed_bytes = ch->replayed_bytes,
 		.duplicates_dropped = f->dup_dropped,
@@ -660,8 +657,6 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		.epoch = f->epoch,
 		.active = f->active,
 		.last_progress_ns = f->last_ns,
-		.acked_seq = ch->prm.sender ? f->acked : f->head,
-		.next_seq = f->tail,
 		.closed = f->state == DR_FO_DEAD && f->err == -ESHUTDOWN,
 	};
 	for (unsigned i = 0; i < DR_PATHS; i++) {
@@ -671,7 +666,6 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 			ch->path[i].path->ops->stats(ch->path[i].path, &s);
 		add_stats(&sum, &s);
 		out->path_bytes[i] = ch->prm.sender ? sum.tx_bytes : sum.rx_bytes;
-		out->path_wire[i] = sum.tx_wire + sum.rx_wire;
 		out->path_up[i] = f->path[i].state == DR_FOP_READY;
 		out->path_connections[i] = ch->path[i].connections;
 		out->syscalls += sum.syscalls;

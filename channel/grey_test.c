@@ -37,10 +37,10 @@ static void test_a_hole_for_large_packets(void **state)
 	assert_true(f.stall_ns > 0 && f.stall_ns <= 150 * DR_NS_PER_MS);
 	assert_int_equal(sender_stats(&f).active, 1);
 	assert_int_equal(sender_stats(&f).switches, 1);
-	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, UINT32_MAX);
 	flow_for(&f, 4 * DR_NS_PER_S);
-	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_ALIVE);
 	assert_int_equal(sender_stats(&f).active, 0);
 	assert_int_equal(sender_stats(&f).failbacks, 1);
 	flow_close(&f);
@@ -58,11 +58,11 @@ static void test_a_rail_known_to_lose_large_packets(void **state)
 	flow_for(&f, DR_NS_PER_S);
 	assert_true(f.stall_ns <= 15 * DR_NS_PER_MS);
 	assert_int_equal(sender_stats(&f).active, 1);
-	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	dr_manager_rail_small(f.p.m[0], 0, 1000, "told again", dr_sim_world_clock(f.p.w, 0));
 	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, UINT32_MAX);
 	flow_for(&f, 4 * DR_NS_PER_S);
-	assert_int_equal(dr_manager_rail_state(f.p.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_ALIVE);
 	assert_int_equal(sender_stats(&f).active, 0);
 	flow_close(&f);
 	/* Conservative detection leaves it to the kernel or the NIC. */

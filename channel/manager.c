@@ -54,22 +54,16 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	}
 }
 
-/* What is wrong with the NIC or its link concerns all managers, and the first one that sees it decides for them. What is
- * wrong with the objects of this manager alone says nothing about the rail: its paths report what they cannot carry any
- * more, and the heartbeats have endpoints of their own. Without a common peer they use this one. */
-static void rail_failed(
-	struct dr_manager *m, unsigned r, enum dr_scope scope, int err, const char *why)
+/* The first manager that sees what is wrong with the NIC or its link decides for all. Of a rail that is down
+ * already the paths may be up again, before it is heard. */
+static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *why)
 {
-	if (m->peer->shared && scope == DR_SCOPE_LOCAL)
-		return;
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
-	if (m->peer->shared && m->rail[r].state == DR_RAIL_DOWN) {
+	if (m->rail[r].state == DR_RAIL_DOWN)
 		dr_manager_rail_down(m, r, err, why);
-	} else {
-		dr_detect_force_down(&m->hb->d, r, false);
-		dr_manager_rail_fell(m, r, err, why);
-	}
+	else
+		dr_manager_rail_fell(m, r, false, err, why);
 	dr_peer_unlock(m);
 }
 
@@ -96,7 +90,10 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
-		rail_failed(m, mr->index, ev->scope, ev->err, ev->text);
+		/* What is wrong with the objects of this manager alone says nothing about the rail: its paths report
+		 * what they cannot carry any more, and common heartbeats have endpoints of their own. */
+		if (!m->peer->shared || ev->scope != DR_SCOPE_LOCAL)
+			rail_failed(m, mr->index, ev->err, ev->text);
 		break;
 	default:
 		break;
@@ -301,24 +298,14 @@ int64_t dr_manager_deadline(const struct dr_manager *m)
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 {
 	m->now = now;
-	dr_peer_lock(m);
-	dr_manager_take_verdicts(m);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if (m->rail[r].ifindex != ifindex || ifindex == 0)
 			continue;
-		if (!up && m->prm.detect == DR_DETECT_TRANSPORT)
-			continue;
-		if (!up && m->rail[r].state == DR_RAIL_DOWN) {
-			/* Its paths may be up again already, before it is heard. */
-			dr_manager_rail_down(m, r, -ENETDOWN, "link down");
-		} else if (!up) {
-			dr_detect_force_down(&m->hb->d, r, false);
-			dr_manager_rail_fell(m, r, -ENETDOWN, "link down");
-		} else if (up && m->prm.detect != DR_DETECT_FAST) {
+		if (!up && m->prm.detect != DR_DETECT_TRANSPORT)
+			rail_failed(m, r, -ENETDOWN, "link down");
+		else if (up && m->prm.detect != DR_DETECT_FAST)
 			dr_manager_rail_up(m, r, "link up");
-		}
 	}
-	dr_peer_unlock(m);
 }
 
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
@@ -327,18 +314,6 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 		DR_DETECT_FAST) /* a tick in progress, the misses, one for the peer's report */
 		return DR_BOUND_BEATS * p->heartbeat_ns;
 	return conservative_ns(p);
-}
-
-void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received)
-{
-	*sent = m->own_peer.hb.sent;
-	*received = m->own_peer.hb.received;
-}
-
-enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail)
-{
-	dr_assert(rail < m->prm.n_rails);
-	return m->rail[rail].state;
 }
 
 void dr_manager_close(struct dr_manager *m, int64_t now)

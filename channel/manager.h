@@ -138,7 +138,6 @@ int dr_manager_remove_channel(struct dr_manager *m, struct dr_channel *ch, struc
 struct dr_channel *dr_manager_channel_at(struct dr_manager *m, uint32_t id);
 /* 1 all channels carry data, or there are none; 0 not yet, -errno. */
 int dr_manager_ready(const struct dr_manager *m);
-unsigned dr_manager_n_channels(const struct dr_manager *m);
 /* Timers, heartbeats, rail states; without a poller all I/O too. Returns the number of events. */
 int dr_manager_tick(struct dr_manager *m, int64_t now_ns);
 /* Latest time for the next dr_manager_tick. */
@@ -153,10 +152,6 @@ void dr_manager_rail_small(
 	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now_ns);
 /* The detection bound in ns for these parameters, printed with every failover result. */
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
-/* Heartbeats sent and received, for benchmarks that count them; with a peer: see dr_peer_heartbeats. */
-void dr_manager_heartbeats(const struct dr_manager *m, uint64_t *sent, uint64_t *received);
-enum dr_rail_state dr_manager_rail_state(const struct dr_manager *m, unsigned rail);
-
 /* Starts to close all channels; does not block. To be driven until dr_manager_closed, see
  * dr_channel_close. */
 void dr_manager_close(struct dr_manager *m, int64_t now_ns);

@@ -153,11 +153,6 @@ struct dr_channel *dr_manager_channel_at(struct dr_manager *m, uint32_t id)
 	return c ? c->ch : NULL;
 }
 
-unsigned dr_manager_n_channels(const struct dr_manager *m)
-{
-	return m->n_channels;
-}
-
 /* Room for one more in the table, the heap and `soon`. What could be had of it stays when there is not enough. */
 static int make_room(struct dr_manager *m)
 {

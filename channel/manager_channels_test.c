@@ -119,24 +119,24 @@ static void check_tables(struct dr_manager *m)
 			assert_true(m->heap[(c->at - 1) / 2]->due_ns <= c->due_ns);
 	}
 	assert_ptr_equal(m->last, prev);
-	assert_int_equal(n, dr_manager_n_channels(m));
+	assert_int_equal(n, m->n_channels);
 }
 
 /* ---- a manager without channels ---- */
 
 static void test_rails_are_judged_without_channels(void **state)
 {
-	uint64_t tx[2], rx;
+	uint64_t tx[2];
 	struct pair p;
 
 	(void)state;
 	rails_only(&p, DR_SIM_STREAM);
 	assert_int_equal(dr_manager_ready(p.m[0]), 1);
-	dr_manager_heartbeats(p.m[0], &tx[0], &rx);
+	tx[0] = p.m[0]->hb->sent;
 	run_for(&p, 100 * BEAT_NS);
-	dr_manager_heartbeats(p.m[0], &tx[1], &rx);
+	tx[1] = p.m[0]->hb->sent;
 	assert_in_range(tx[1] - tx[0], 100, 2 * 101); /* one of each rail in an interval, no more */
-	assert_true(rx > 100);
+	assert_true(p.m[0]->hb->received > 100);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	run_for(&p, 10 * BEAT_NS);
 	for (unsigned end = 0; end < 2; end++) {
@@ -146,7 +146,7 @@ static void test_rails_are_judged_without_channels(void **state)
 	}
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
 	run_for(&p, 20 * BEAT_NS);
-	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(p.m[0]->rail[0].state, DR_RAIL_ALIVE);
 	dr_manager_close(p.m[0], dr_sim_world_clock(p.w, 0));
 	assert_true(dr_manager_closed(p.m[0]));
 	pair_close(&p);
@@ -301,7 +301,7 @@ static void others_go_on(enum dr_sim_personality kind)
 		remove_channel(&p, id);
 		for (unsigned end = 0; end < 2; end++) {
 			assert_null(of(&p, id, end));
-			assert_int_equal(dr_manager_n_channels(p.m[end]), CHANNELS);
+			assert_int_equal(p.m[end]->n_channels, CHANNELS);
 		}
 	}
 	for (unsigned end = 0; end < 2; end++) {
@@ -335,7 +335,7 @@ static void test_opened_while_a_rail_is_down(void **state)
 	rails_only(&p, DR_SIM_STREAM);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	run_for(&p, 10 * BEAT_NS);
-	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_equal(p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	for (unsigned k = 0; k < 4; k++)
 		open_end(&p, k / 2, k % 2);
 	run_for(&p, 2 * BEAT_NS);
@@ -348,7 +348,7 @@ static void test_opened_while_a_rail_is_down(void **state)
 		assert_int_equal(st.active, k / 2 == 0);
 	}
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
-	while (dr_manager_rail_state(p.m[0], 0) == DR_RAIL_DOWN)
+	while (p.m[0]->rail[0].state == DR_RAIL_DOWN)
 		turn(&p, dr_sim_world_now(p.w) + DR_NS_PER_MS);
 	run_for(&p, 3 * BEAT_NS);
 	for (unsigned k = 0; k < 4; k++) {
@@ -424,7 +424,7 @@ static void test_unknown_numbers_are_ignored(void **state)
 	run_for(&p, 20 * DR_NS_PER_MS);
 	assert_int_equal(dr_manager_ready(p.m[0]), 1);
 	assert_int_equal(dr_manager_ready(p.m[1]), 1);
-	assert_int_equal(dr_manager_n_channels(p.m[1]), CHANNELS);
+	assert_int_equal(p.m[1]->n_channels, CHANNELS);
 	pair_close(&p);
 }
 
@@ -517,7 +517,7 @@ static void test_a_thousand_channels(void **state)
 			if (i % 100 == 0)
 				check_tables(p.m[end]);
 		}
-	assert_int_equal(dr_manager_n_channels(p.m[0]) + dr_manager_n_channels(p.m[1]), 0);
+	assert_int_equal(p.m[0]->n_channels + p.m[1]->n_channels, 0);
 	pair_close(&p);
 }
 

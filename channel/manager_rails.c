@@ -78,8 +78,9 @@ void dr_manager_take_verdicts(struct dr_manager *m)
 	}
 }
 
-void dr_manager_rail_fell(struct dr_manager *m, unsigned r, int err, const char *why)
+void dr_manager_rail_fell(struct dr_manager *m, unsigned r, bool padded, int err, const char *why)
 {
+	dr_detect_force_down(&m->hb->d, r, padded);
 	dr_peer_fell(m->peer, r, err, why);
 	dr_manager_take_verdicts(m);
 }
@@ -373,8 +374,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 	if (rule->verdict == DR_PATH_RAIL_SMALL) {
 		snprintf(why, sizeof(why), "datagrams of %u bytes %s", m->hb->rail[r].padded_size,
 			rule->says);
-		dr_detect_force_down(&m->hb->d, r, true);
-		dr_manager_rail_fell(m, r, rule->err, why);
+		dr_manager_rail_fell(m, r, true, rule->err, why);
 	} else if (rule->verdict == DR_PATH_DEAD) {
 		dr_channel_path_dead(ch, i, rule->err, rule->says, m->now);
 	} else if (rule->verdict == DR_PATH_ASK) {
@@ -393,9 +393,8 @@ void dr_manager_rail_small(
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
 	if (m->rail[rail].state == DR_RAIL_ALIVE) {
-		dr_detect_force_down(&m->hb->d, rail, true);
+		dr_manager_rail_fell(m, rail, true, -EMSGSIZE, why);
 		dr_hb_padded_size(m->hb, rail, size);
-		dr_manager_rail_fell(m, rail, -EMSGSIZE, why);
 	}
 	dr_peer_unlock(m);
 }

@@ -185,7 +185,7 @@ static void link_events(enum dr_detect detect)
 	assert_int_equal(p.ups[0][0], detect == DR_DETECT_CONSERVATIVE);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
 	run_for(&p, 3 * DR_NS_PER_S);
-	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_ALIVE);
+	assert_int_equal(p.m[0]->rail[0].state, DR_RAIL_ALIVE);
 	dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
 	assert_int_equal(st.path_connections[0], 2); /* built again */
 	assert_int_equal(st.path_connections[1], 1);
@@ -210,7 +210,7 @@ static void test_link_goes_down_before_the_rail_is_heard(void **state)
 		dr_channel_stats(dr_manager_channel_at(p.m[0], 0), &st);
 	}
 	assert_true(st.path_up[0]);
-	assert_int_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_equal(p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, true);
 	dr_manager_link(p.m[0], 1, false, dr_sim_world_clock(p.w, 0));
 	run_for(&p, DR_NS_PER_MS);
@@ -239,7 +239,7 @@ static void test_transport_alone_judges(void **state)
 	dr_sim_cut(p.w, 0, DR_SIM_BOTH, false);
 	run_for(&p, DR_NS_PER_S);
 	assert_int_equal(p.downs[0][0] + p.downs[0][1] + p.downs[1][0] + p.downs[1][1], 0);
-	assert_int_not_equal(dr_manager_rail_state(p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_not_equal(p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	both_paths_up(&p);
 	pair_close(&p);
 }

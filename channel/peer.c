@@ -277,14 +277,6 @@ int dr_peer_start(
 	return rc;
 }
 
-void dr_peer_heartbeats(struct dr_peer *p, uint64_t *sent, uint64_t *received)
-{
-	lock(p);
-	*sent = p->hb.sent;
-	*received = p->hb.received;
-	unlock(p, p->now);
-}
-
 void dr_peer_destroy(struct dr_peer *p)
 {
 	if (!p)

@@ -29,8 +29,6 @@ int dr_peer_handle(struct dr_peer *p, unsigned i, struct dr_handle *out);
  * -EPROTO: a handle is malformed, or their number differs. */
 int dr_peer_start(struct dr_peer *p, const struct dr_handle *h, unsigned n, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
-/* Heartbeats sent and received so far. */
-void dr_peer_heartbeats(struct dr_peer *p, uint64_t *sent, uint64_t *received);
 /* After its last manager. NULL is allowed. */
 void dr_peer_destroy(struct dr_peer *p);
 

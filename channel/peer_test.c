@@ -183,10 +183,7 @@ static void no_verdicts(const struct group *g)
 
 static uint64_t sent(const struct group *g, unsigned end)
 {
-	uint64_t tx, rx;
-
-	dr_peer_heartbeats(g->peer[end], &tx, &rx);
-	return tx;
+	return g->peer[end]->hb.sent;
 }
 
 static void test_one_stream_per_rail(void **state)
@@ -216,14 +213,14 @@ static void test_every_manager_leaves_a_rail_that_fell(void **state)
 	for (unsigned k = 0; k < MANAGERS; k++)
 		for (unsigned end = 0; end < 2; end++) {
 			assert_int_equal(g.mb[k].p.downs[end][0], 1);
-			assert_int_equal(dr_manager_rail_state(g.mb[k].p.m[end], 0), DR_RAIL_DOWN);
+			assert_int_equal(g.mb[k].p.m[end]->rail[0].state, DR_RAIL_DOWN);
 		}
 	cut(&g, 0, DR_SIM_BOTH, false);
 	go(&g, 20 * BEAT_NS);
 	for (unsigned k = 0; k < MANAGERS; k++)
 		for (unsigned end = 0; end < 2; end++) {
 			assert_int_equal(g.mb[k].p.ups[end][0], 1);
-			assert_int_equal(dr_manager_rail_state(g.mb[k].p.m[end], 0), DR_RAIL_ALIVE);
+			assert_int_equal(g.mb[k].p.m[end]->rail[0].state, DR_RAIL_ALIVE);
 		}
 	/* One that stands while the rail falls, rises and falls again does not use it. */
 	stall(&g, 1, 0, 45 * BEAT_NS);
@@ -231,7 +228,7 @@ static void test_every_manager_leaves_a_rail_that_fell(void **state)
 		cut(&g, 0, DR_SIM_BOTH, i != 1);
 	assert_int_equal(g.mb[0].p.ups[0][0], 2);
 	assert_int_equal(g.mb[1].p.ups[0][0], 1);
-	assert_int_equal(dr_manager_rail_state(g.mb[1].p.m[0], 0), DR_RAIL_DOWN);
+	assert_int_equal(g.mb[1].p.m[0]->rail[0].state, DR_RAIL_DOWN);
 	assert_int_equal(downs(&g, 1), 0);
 	group_close(&g);
 }
@@ -460,7 +457,7 @@ static void test_an_endpoint_of_one_manager_is_not_the_rail(void **state)
 	assert_int_equal(downs(&g, 1), 0);
 	go(&g, 20 * BEAT_NS);
 	for (unsigned k = 0; k < MANAGERS; k++)
-		assert_int_equal(dr_manager_rail_state(g.mb[k].p.m[0], 0), DR_RAIL_ALIVE);
+		assert_int_equal(g.mb[k].p.m[0]->rail[0].state, DR_RAIL_ALIVE);
 	group_close(&g);
 }
 
@@ -727,14 +724,14 @@ static void test_a_manager_that_starts_later_knows_the_verdicts(void **state)
 		go(&g, 20 * BEAT_NS);
 		introduce(&g.mb[1].p);
 		for (unsigned end = 0; end < 2; end++) {
-			assert_int_equal(dr_manager_rail_state(g.mb[1].p.m[end], 0),
+			assert_int_equal(g.mb[1].p.m[end]->rail[0].state,
 				rose ? DR_RAIL_ALIVE : DR_RAIL_DOWN);
-			assert_int_equal(dr_manager_rail_state(g.mb[1].p.m[end], 1), DR_RAIL_ALIVE);
+			assert_int_equal(g.mb[1].p.m[end]->rail[1].state, DR_RAIL_ALIVE);
 		}
 		cut(&g, 0, DR_SIM_BOTH, false);
 		go(&g, 20 * BEAT_NS);
 		for (unsigned end = 0; end < 2; end++)
-			assert_int_equal(dr_manager_rail_state(g.mb[1].p.m[end], 0), DR_RAIL_ALIVE);
+			assert_int_equal(g.mb[1].p.m[end]->rail[0].state, DR_RAIL_ALIVE);
 		group_close(&g);
 	}
 }

@@ -68,7 +68,7 @@ static void check_verdict(struct sim_run *r, unsigned end, unsigned rail, int64_
 		if (since == DR_NEVER || now - since < TURN_NS ||
 			(!pr->down && r->peer[end]->hb.d.rail[rail].down))
 			continue;
-		if ((dr_manager_rail_state(wk->m, rail) == DR_RAIL_DOWN) != pr->down)
+		if ((wk->m->rail[rail].state == DR_RAIL_DOWN) != pr->down)
 			sim_fail(r,
 				"beat: end %u manager %u does not know after %.3f ms that rail %u is %s",
 				end, k, SIM_MS(now - since), rail, pr->down ? "down" : "up");
