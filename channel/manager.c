@@ -170,7 +170,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", p->gpu);
 	m->prm = *p;
 	dr_dgram_end_init(&m->dgram, (uint16_t)p->gpu, p->connector, p->token);
-	m->owed_ns = DR_NEVER;
+	m->owed_ns = m->due_ns = DR_NEVER;
 	m->rates = p->rates ? p->rates : &m->own_rates;
 	dr_rail_rates_init(&m->own_rates, p->n_rails);
 	if (m->prm.lost_after_ns == 0)
@@ -292,7 +292,7 @@ int64_t dr_manager_deadline(const struct dr_manager *m)
 {
 	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
 
-	return DR_MIN(d, dr_manager_channels_due(m));
+	return DR_MIN(d, m->due_ns);
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)

@@ -73,12 +73,10 @@ struct mgr_flow {
 /* A channel, and all that its manager knows of it. */
 struct mgr_channel {
 	struct mgr_channel *next, *prev; /* in the order in which they were opened */
-	struct mgr_channel *chain;	 /* with the same hash */
 	struct dr_manager *m;
 	struct dr_channel *ch;
 	struct dr_manager_channel spec;
 	int64_t due_ns; /* not later than its deadline; lowered by the channel */
-	unsigned at;	/* in the heap */
 	struct mgr_flow flow;
 };
 
@@ -90,10 +88,8 @@ struct dr_manager {
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
 	struct mgr_channel *channels, *last;
-	struct mgr_channel *
-		*bucket; /* of the numbers' hash; a power of two; NULL: no channel yet */
-	unsigned n_buckets, n_channels;
-	struct mgr_channel **heap, **soon; /* n_buckets places each; see manager_channels.c */
+	unsigned n_channels;
+	int64_t due_ns; /* the earliest of theirs, or before it */
 	bool started, stalled, lost;
 	bool silence_told; /* to the owner */
 	/* While silent: the next look (0: no silence) and the next PROBE, the kernel's newest
@@ -141,11 +137,8 @@ void dr_manager_watch_silence(struct dr_manager *m);
 /* Samples the rates of the rails, if it is time. */
 void dr_manager_rates(struct dr_manager *m);
 
-/* manager_channels.c. The earliest deadline of a channel. */
-int64_t dr_manager_channels_due(const struct dr_manager *m);
+/* manager_channels.c. */
 void dr_manager_tick_channels(struct dr_manager *m);
-/* The channel with this number; NULL: there is none. */
-struct mgr_channel *dr_manager_lookup(const struct dr_manager *m, uint32_t id);
 /* Stops and frees all channels. Returns the first error of dr_channel_stop. */
 int dr_manager_free_channels(struct dr_manager *m);
 /* The time after which a path without progress is left, see dr_channel_params.stuck_after_ns. */
