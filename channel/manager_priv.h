@@ -34,8 +34,7 @@ struct dr_peer {
 	struct dr_hb hb;
 	bool shared;
 	pthread_mutex_t lock;
-	_Atomic int64_t next_ns,
-		lag_ns; /* when the next tick is due, and how late others than the driver come */
+	_Atomic int64_t next_ns;   /* when the next tick is due */
 	_Atomic uint32_t ticks;	   /* full ticks so far */
 	_Atomic uint32_t verdicts; /* counts all falls and rises */
 	struct peer_rail rail[DR_RAILS_MAX];

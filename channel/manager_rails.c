@@ -183,14 +183,29 @@ static int read_rails(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
-/* Before a rail is declared down. What is read on one may speak against another one, which is
- * then read again. */
-static int read_suspects(struct dr_manager *m)
+/* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has not been heard,
+ * all that has not been read is read before the tick judges. What is left would count as heard in later ticks: many wait
+ * where the driver stands and bytes of paths were signs of life so far. */
+static uint32_t unread(const struct dr_manager *m)
+{
+	const struct dr_detector *d = &m->hb->d;
+	bool unheard = false;
+	uint32_t rails = 0;
+
+	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++) {
+		unheard |= d->rail[r].heard_ns <= d->tick_ns;
+		rails |= d->rail[r].beat_ns > d->tick_ns ? 0 : 1u << r;
+	}
+	return unheard ? rails : 0;
+}
+
+/* Before rails are judged. What is read on one may speak against another one, which is then read again. */
+static int read_before(struct dr_manager *m, uint32_t rails)
 {
 	int n = 0, one = 1;
 
-	for (int i = 0; one > 0 && i < SUSPECTS_MAX; i++) {
-		one = read_rails(m, dr_detect_suspects(&m->hb->d));
+	for (int i = 0; one > 0 && i < READS_MAX; i++) {
+		one = read_rails(m, rails | dr_detect_suspects(&m->hb->d));
 		n += one;
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
@@ -450,26 +465,6 @@ static void judge(struct dr_manager *m, const struct dr_hb_out *out)
 	dr_manager_take_verdicts(m);
 }
 
-/* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has not been heard,
- * all that has not been read is read before the tick judges. What is left would count as heard in later ticks: many wait
- * where the driver stands and bytes of paths were signs of life so far. */
-static int read_unheard(struct dr_manager *m)
-{
-	bool unheard = false;
-	uint32_t rails = 0;
-	int n = 0, one = 1;
-
-	for (unsigned r = 0; m->peer->shared && r < m->prm.n_rails; r++) {
-		unheard |= m->hb->d.rail[r].heard_ns <= m->hb->d.tick_ns;
-		rails |= m->hb->d.rail[r].beat_ns > m->hb->d.tick_ns ? 0 : 1u << r;
-	}
-	for (int i = 0; unheard && one > 0 && i < READS_MAX; i++) {
-		one = dr_peer_read(m, rails);
-		n += one;
-	}
-	return n;
-}
-
 /* No heartbeats come to the rails of a manager that shares a peer, but datagrams of channels do, and the kind may have
  * to look after its device. */
 static int look_after_rails(struct dr_manager *m)
@@ -492,12 +487,9 @@ static int look(struct dr_manager *m)
 	struct dr_hb_out out;
 	uint32_t busy;
 
-	if (due) {
-		n += read_unheard(m);
+	if (due)
 		dr_peer_stand(m);
-	}
-	/* Last, so that whatever speaks against a rail was read before what has arrived on it. */
-	n += read_suspects(m);
+	n += read_before(m, due ? unread(m) : 0);
 	busy = collect_life(m);
 	look_for_paths(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);

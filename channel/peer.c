@@ -12,23 +12,16 @@
 /*
  * A peer process: one stream of heartbeats per rail for all managers of this process.
  *
- *  1. One manager at a time, under the lock, executes the tick if it is due, and takes the verdicts. A manager does not
- *     wait for the lock, except for rare events (a rail failed). It looks again later.
- *  2. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
- *     after the tick, when they are awake or an eighth to a quarter of an interval late. They execute a tick that the
- *     driver has not. So the heartbeats go on while any manager runs, and no manager
- *     wakes up for them more than once per tick. In a fast phase all come at once: the first one executes the tick.
- *  3. Bytes that a manager read are a sign of life from the moment on when they were read: each manager's rails show
- *     when (struct dr_rail), and whoever executes a tick looks at those of all managers. So bytes count in the tick after they
- *     were read, in no other, and not against a suspicion that is younger. The same holds for bytes that replace a heartbeat.
- *  4. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
+ *  1. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
+ *     after the tick, when they are awake or an eighth to a quarter of an interval late. Who finds a tick due executes
+ *     it, under the lock, for which none waits, except for rare events (a rail failed). So the heartbeats go on while
+ *     any manager runs, and no manager wakes up for them more than once per tick. A tick that comes late is one tick.
+ *  2. Bytes that a manager read count in the first tick after they were read, whoever executes it, in no other, and not
+ *     against a suspicion that is younger. What a manager that stood (STANDS_NS, or four intervals) reads when it goes
+ *     on may have waited since before a silence on all rails: it does not end the silence; what arrives later does.
+ *  3. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
  *     woken for it.
- *  5. A tick that comes late is one tick. A manager that was stalled alone extends the timers of its own channels only.
- *  6. A manager that has not looked for STANDS_NS, or for four intervals, stands. The tick tells the peer, whose
- *     manager at that position lets its channels wait.
- *  7. What a manager reads when it goes on may have waited since before a silence on all rails, which the others observed.
- *     So it does not end the silence; what arrives later does.
- *  8. Locks are taken in this order: the peer's, then that of the rates.
+ *  4. Locks are taken in this order: the peer's, then that of the rates.
  *
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
  */
@@ -36,29 +29,22 @@ enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 static const int64_t READS_NS = 50 * DR_NS_PER_MS; /* one that goes on has read what waited */
 
-static int64_t lag_ns(const struct dr_peer *p, int64_t now)
+/* When the manager comes for a tick that is due at next_ns. They do not all come at once: the lock would be taken. */
+static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
 {
-	return now < p->hb.fast_until_ns ? 0 : p->hb.interval_ns / LAG_PART;
-}
+	int64_t lag = m->prm.heartbeat_ns / LAG_PART;
 
-static int64_t later(int64_t ns, int64_t by_ns)
-{
-	return ns > DR_NEVER - by_ns ? DR_NEVER : ns + by_ns;
-}
-
-/* They do not all come at once: the lock would be taken. */
-static int64_t own_lag_ns(const struct dr_manager *m, int64_t lag)
-{
-	return lag + lag * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
+	if (m->drives || next_ns == DR_NEVER)
+		return next_ns;
+	return next_ns + lag + lag * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
 }
 
 /* ---- lock ---- */
 
 /* For those who look without the lock. */
-static void publish(struct dr_peer *p, int64_t now)
+static void publish(struct dr_peer *p)
 {
 	atomic_store_explicit(&p->next_ns, p->hb.next_ns, memory_order_relaxed);
-	atomic_store_explicit(&p->lag_ns, lag_ns(p, now), memory_order_relaxed);
 }
 
 static void lock(struct dr_peer *p)
@@ -68,13 +54,13 @@ static void lock(struct dr_peer *p)
 	dr_assert(rc == 0);
 }
 
-static void unlock(struct dr_peer *p, int64_t now)
+static void unlock(struct dr_peer *p)
 {
 	if (!p->shared)
 		return;
 	if (p->poller) /* may read, too */
 		dr_poller_rest(p->poller);
-	publish(p, now);
+	publish(p);
 	int rc = pthread_mutex_unlock(&p->lock);
 
 	dr_assert(rc == 0);
@@ -100,7 +86,7 @@ void dr_peer_unlock(struct dr_manager *m)
 {
 	dr_assert(m->locks > 0);
 	if (--m->locks == 0)
-		unlock(m->peer, m->now);
+		unlock(m->peer);
 }
 
 /* ---- endpoints ---- */
@@ -136,7 +122,7 @@ static void rail_ready_alone(void *arg, int64_t now)
 
 	lock(pr->peer);
 	rail_ready(arg, now);
-	unlock(pr->peer, now);
+	unlock(pr->peer);
 }
 
 /* Of the poller that nobody waits on. If another manager has the lock, it reads now or in its tick. */
@@ -144,11 +130,11 @@ static void poller_ready(struct dr_pollable *po, uint32_t revents, int64_t now)
 {
 	struct dr_peer *p = dr_container_of(po, struct dr_peer, po);
 
-	(void)revents;
+	(void)revents, (void)now;
 	if (pthread_mutex_trylock(&p->lock) != 0)
 		return;
 	(void)dr_poller_wait(p->poller, 0);
-	unlock(p, now);
+	unlock(p);
 }
 
 int dr_peer_read(struct dr_manager *m, uint32_t rails)
@@ -233,7 +219,7 @@ int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, s
 	rc = pthread_mutex_init(&p->lock, NULL);
 	dr_assert(rc == 0);
 	p->shared = true;
-	publish(p, 0);
+	publish(p);
 	rc = open_all(p, m, apart, e);
 	if (rc != 0) {
 		dr_peer_destroy(p);
@@ -255,7 +241,7 @@ int dr_peer_handle(struct dr_peer *p, unsigned i, struct dr_handle *out)
 	dr_assert(i < p->n_open);
 	lock(p);
 	rc = dr_rail_handle(p->rail[i].rail, out);
-	unlock(p, p->now);
+	unlock(p);
 	return rc;
 }
 
@@ -273,7 +259,7 @@ int dr_peer_start(
 		rc = p->transport->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
 	if (rc == 0)
 		dr_hb_start(&p->hb, now);
-	unlock(p, now);
+	unlock(p);
 	return rc;
 }
 
@@ -348,18 +334,11 @@ void dr_peer_leave(struct dr_manager *m)
 int64_t dr_peer_due(const struct dr_manager *m)
 {
 	const struct dr_peer *p = m->peer;
-	int64_t next, lag;
-
 	if (!p->shared)
 		return p->hb.next_ns;
-	if (m->locks > 0) {
-		next = p->hb.next_ns;
-		lag = lag_ns(p, m->now);
-	} else {
-		next = atomic_load_explicit(&p->next_ns, memory_order_relaxed);
-		lag = atomic_load_explicit(&p->lag_ns, memory_order_relaxed);
-	}
-	return DR_MIN(m->look_ns, m->drives ? next : later(next, own_lag_ns(m, lag)));
+	return DR_MIN(m->look_ns, comes_ns(m, m->locks > 0 ? p->hb.next_ns
+							   : atomic_load_explicit(&p->next_ns,
+								     memory_order_relaxed)));
 }
 
 static bool ticked(const struct dr_manager *m)
@@ -411,9 +390,8 @@ bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
 	if (!p->driver)
 		drive(m);
-	m->look_ns = p->hb.next_ns == DR_NEVER ? m->now + p->hb.interval_ns
-		     : m->drives	       ? p->hb.next_ns
-				 : later(p->hb.next_ns, own_lag_ns(m, lag_ns(p, m->now)));
+	m->look_ns =
+		p->hb.next_ns == DR_NEVER ? m->now + p->hb.interval_ns : comes_ns(m, p->hb.next_ns);
 	return full;
 }
 
