@@ -7,17 +7,8 @@
 #include <sodium.h>
 #include <string.h>
 
-/*
- * Datagram, big endian: u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u8 rail | u8 n |
- * u8 flags (1 fast phase, 2 report, 4 stand) | u16 size | u64 number | u64 stand, if the flag is
- * set | n x (u8 miss | u32 newest | u32 newest padded | u8 loss | u16 sent) | 16 B MAC | padding
- * size: of the datagram, padding included. stand: bit i, the worker at position i of the sender's
- * process stands. miss: see dr_detect_missed. newest: low bits of numbers received on that rail.
- * loss: dr_rate_loss.percent. sent: datagrams without padding sent there, this one included.
- * number: grows with each datagram on any rail. MAC: SipHash-2-4 of 128 bits (libsodium
- * crypto_shorthash_siphashx24), designed for short messages, over all bytes before it, with a key
- * of its own for each direction.
- */
+/* docs/PROTOCOL.md, 1.3, has the layout of the datagram, big endian. MAC: SipHash-2-4 of 128 bits (libsodium
+ * crypto_shorthash_siphashx24), designed for short messages. */
 enum { HB_MAGIC = 0x64724842, HB_VERSION = 9, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 12 };
 enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4 };
 static const int64_t STAND_NS =

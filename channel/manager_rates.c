@@ -49,7 +49,7 @@ static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned 
 static void sample(struct dr_manager *m)
 {
 	uint64_t bytes[DR_RAILS_MAX] = { 0 };
-	uint32_t waits = 0, changed = 0;
+	uint32_t waits = 0;
 
 	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		bool waited = false;
@@ -59,7 +59,6 @@ static void sample(struct dr_manager *m)
 		bytes[r] += acked;
 		waits |= waited ? 1u << r : 0;
 	}
-	pthread_mutex_lock(&m->rates->lock);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
 		if (!(waits & (1u << r)))
 			m->waited_ns[r] = DR_NEVER;
@@ -67,28 +66,20 @@ static void sample(struct dr_manager *m)
 			m->waited_ns[r] = m->sampled_ns;
 		if (m->rail[r].state == DR_RAIL_DOWN || m->stalled)
 			continue;
-		if (dr_rate_acked(&m->rates->rate, r, bytes[r], m->waited_ns[r], m->now))
-			changed |= 1u << r;
-	}
-	pthread_mutex_unlock(&m->rates->lock);
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (changed & (1u << r))
+		if (dr_rate_acked(m->rates, r, bytes[r], m->waited_ns[r], m->now))
 			tell(m, r);
+	}
 }
 
 /* The loss of our heartbeats that the peer reports. */
 static void judge_loss(struct dr_manager *m, unsigned r)
 {
 	uint8_t *seen = &m->peer->rail[r].loss, loss = m->hb->rail[r].peer_loss;
-	bool changed;
 
 	if (loss == *seen || loss > 100 || m->stalled || m->rail[r].state == DR_RAIL_DOWN)
 		return;
 	*seen = loss;
-	pthread_mutex_lock(&m->rates->lock);
-	changed = dr_rate_lost(&m->rates->rate, r, loss);
-	pthread_mutex_unlock(&m->rates->lock);
-	if (changed)
+	if (dr_rate_lost(m->rates, r, loss))
 		tell(m, r);
 }
 

@@ -12,13 +12,24 @@
  * never lowers it. A window without any acknowledged byte shows nothing: it is the business of
  * failure detection.
  */
-void dr_rate_init(struct dr_rate *r, unsigned n_rails)
+void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails)
 {
+	int rc;
+
 	dr_assert(n_rails <= DR_RATE_RAILS_MAX);
 	memset(r, 0, sizeof(*r));
+	rc = pthread_mutex_init(&r->lock, NULL);
+	dr_assert(rc == 0);
 	r->n_rails = n_rails;
 	for (unsigned i = 0; i < n_rails; i++)
 		r->rail[i].loss_percent = -1;
+}
+
+void dr_rail_rates_fini(struct dr_rail_rates *r)
+{
+	int rc = pthread_mutex_destroy(&r->lock);
+
+	dr_assert(rc == 0);
 }
 
 static bool recent(const struct dr_rate_rail *p, int64_t now)
@@ -27,7 +38,7 @@ static bool recent(const struct dr_rate_rail *p, int64_t now)
 }
 
 /* The fastest other rail that was measured lately; -1: none. */
-static int reference(const struct dr_rate *r, unsigned rail, int64_t now)
+static int reference(const struct dr_rail_rates *r, unsigned rail, int64_t now)
 {
 	int best = -1;
 
@@ -39,7 +50,7 @@ static int reference(const struct dr_rate *r, unsigned rail, int64_t now)
 }
 
 /* One more measurement of a rail: a window in which data waited, or a lower bound. */
-static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int64_t now)
+static bool judge(struct dr_rail_rates *r, unsigned rail, double bps, bool exact, int64_t now)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
 	int ref = reference(r, rail, now);
@@ -66,7 +77,8 @@ static bool judge(struct dr_rate *r, unsigned rail, double bps, bool exact, int6
 	return p->by_rate != was && (was ? !p->by_loss : true);
 }
 
-bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now)
+static bool acked(
+	struct dr_rail_rates *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
 	bool waited;
@@ -91,25 +103,41 @@ bool dr_rate_acked(struct dr_rate *r, unsigned rail, uint64_t bytes, int64_t wai
 	return judge(r, rail, bps, waited, now);
 }
 
-bool dr_rate_lost(struct dr_rate *r, unsigned rail, int percent)
+bool dr_rate_acked(
+	struct dr_rail_rates *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now)
+{
+	bool changed;
+
+	pthread_mutex_lock(&r->lock);
+	changed = acked(r, rail, bytes, waited_ns, now);
+	pthread_mutex_unlock(&r->lock);
+	return changed;
+}
+
+bool dr_rate_lost(struct dr_rail_rates *r, unsigned rail, int percent)
 {
 	struct dr_rate_rail *p = &r->rail[rail];
-	bool was = p->by_loss;
+	bool was, changed;
 
 	dr_assert(rail < r->n_rails);
+	pthread_mutex_lock(&r->lock);
+	was = p->by_loss;
 	p->loss_percent = percent;
 	if (percent >= DR_RATE_LOSSY)
 		p->by_loss = true;
 	else if (percent < DR_RATE_CLEAN)
 		p->by_loss = false;
-	return p->by_loss != was && !p->by_rate;
+	changed = p->by_loss != was && !p->by_rate;
+	pthread_mutex_unlock(&r->lock);
+	return changed;
 }
 
-void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *out)
+void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out)
 {
 	const struct dr_rate_rail *p = &r->rail[rail];
 
 	dr_assert(rail < r->n_rails);
+	pthread_mutex_lock(&r->lock);
 	*out = (struct dr_rate_state){ .degraded = p->by_rate || p->by_loss,
 		.by_loss = p->by_loss,
 		.bps = p->measured,
@@ -118,6 +146,7 @@ void dr_rate_get(const struct dr_rate *r, unsigned rail, struct dr_rate_state *o
 		.versus = p->by_rate ? p->versus : rail };
 	if (p->by_rate)
 		out->versus_bps = r->rail[p->versus].capacity;
+	pthread_mutex_unlock(&r->lock);
 }
 
 static int format_rate(double bps, char *buf, size_t len)
@@ -170,26 +199,4 @@ void dr_rate_heard(struct dr_rate_loss *l, uint16_t sent, bool skip, int64_t now
 	l->percent = (uint8_t)(100 * l->lost / l->sent);
 	l->sent = l->lost = 0;
 	l->from_ns = now;
-}
-
-void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails)
-{
-	int rc = pthread_mutex_init(&r->lock, NULL);
-
-	dr_assert(rc == 0);
-	dr_rate_init(&r->rate, n_rails);
-}
-
-void dr_rail_rates_fini(struct dr_rail_rates *r)
-{
-	int rc = pthread_mutex_destroy(&r->lock);
-
-	dr_assert(rc == 0);
-}
-
-void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out)
-{
-	pthread_mutex_lock(&r->lock);
-	dr_rate_get(&r->rate, rail, out);
-	pthread_mutex_unlock(&r->lock);
 }

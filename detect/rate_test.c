@@ -10,14 +10,14 @@
 #include <cmocka.h>
 
 /* Rail 0 beside rail 1, sampled every 100 ms. */
-static struct dr_rate r;
+static struct dr_rail_rates r;
 static int64_t now;
 static unsigned changes;
 
 static int setup(void **state)
 {
 	(void)state;
-	dr_rate_init(&r, 2);
+	dr_rail_rates_init(&r, 2);
 	now = DR_NS_PER_S;
 	changes = 0;
 	return 0;
@@ -39,7 +39,7 @@ static struct dr_rate_state state_of(unsigned rail)
 {
 	struct dr_rate_state st;
 
-	dr_rate_get(&r, rail, &st);
+	dr_rail_rates_get(&r, rail, &st);
 	return st;
 }
 
