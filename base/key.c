@@ -6,6 +6,9 @@
 
 _Static_assert(
 	DR_KEY_LEN >= crypto_generichash_blake2b_KEYBYTES_MIN, "the token is a key of BLAKE2b");
+_Static_assert((int)DR_MAC_LEN == (int)crypto_shorthash_siphashx24_BYTES &&
+		       (int)DR_KEY_LEN == (int)crypto_shorthash_siphashx24_KEYBYTES,
+	"the key of a datagram");
 
 static const char *const labels[DR_KEY_USES] = {
 	[DR_KEY_TCP_HELLO] = "tcp hello",
@@ -31,4 +34,21 @@ void dr_key_derive(const uint8_t token[DR_KEY_LEN], enum dr_key_use use, uint8_t
 	int rc = crypto_generichash_blake2b_salt_personal(out, DR_KEY_LEN, (const uint8_t *)label,
 		strlen(label), token, DR_KEY_LEN, salt, personal);
 	dr_assert(rc == 0);
+}
+
+void dr_key_tag(
+	const uint8_t key[DR_KEY_LEN], const void *data, size_t len, uint8_t out[DR_MAC_LEN])
+{
+	int rc = crypto_shorthash_siphashx24(out, data, len, key);
+
+	dr_assert(rc == 0);
+}
+
+bool dr_key_tag_ok(
+	const uint8_t key[DR_KEY_LEN], const void *data, size_t len, const uint8_t tag[DR_MAC_LEN])
+{
+	uint8_t want[DR_MAC_LEN];
+
+	dr_key_tag(key, data, len, want);
+	return sodium_memcmp(want, tag, DR_MAC_LEN) == 0;
 }

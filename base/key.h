@@ -4,6 +4,8 @@
 
 #include "base/defs.h"
 
+#include <stdbool.h>
+
 /*
  * The keys of a session. Both ends have the same secret token; each use of it has a key of its own, so that a message
  * of one use is never valid as one of another. Where a message that is sent back to its sender could do harm, each
@@ -30,5 +32,12 @@ enum dr_key_use {
 
 /* BLAKE2b of 128 bits over the use's label, keyed with the token. */
 void dr_key_derive(const uint8_t token[DR_KEY_LEN], enum dr_key_use use, uint8_t out[DR_KEY_LEN]);
+
+/* The MAC of a datagram: SipHash-2-4 with 128 bits, designed for short messages, over `len` bytes. */
+void dr_key_tag(
+	const uint8_t key[DR_KEY_LEN], const void *data, size_t len, uint8_t out[DR_MAC_LEN]);
+/* Whether `tag` is that. Takes the same time for any tag. */
+bool dr_key_tag_ok(
+	const uint8_t key[DR_KEY_LEN], const void *data, size_t len, const uint8_t tag[DR_MAC_LEN]);
 
 #endif

@@ -5,29 +5,17 @@
 #include "channel/frame.h"
 
 #include <errno.h>
-#include <sodium.h>
 
 /*
  * Datagram, big endian:
  *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u32 channel | 24 B frame | 16 B MAC
- * MAC: as in heartbeats, SipHash-2-4 of 128 bits over all bytes before it, with a key of its own for each direction.
+ * MAC: over all bytes before it, with a key of its own for each direction.
  */
-enum { MAGIC = 0x64724354, VERSION = 2, HEAD = 12, BODY = 36, MAC = 16 };
+enum { MAGIC = 0x64724354, VERSION = 2, HEAD = 12, BODY = 36, MAC = DR_MAC_LEN };
 
 _Static_assert((int)BODY + (int)MAC == (int)DR_DGRAM_CTRL_LEN &&
 		       (int)BODY == (int)HEAD + (int)DR_FRAME_LEN,
 	"the layout above");
-_Static_assert(MAC == crypto_shorthash_siphashx24_BYTES &&
-		       DR_KEY_LEN == crypto_shorthash_siphashx24_KEYBYTES,
-	"the key's length");
-
-static void mac(const uint8_t key[DR_KEY_LEN], const uint8_t *data, uint8_t out[MAC])
-{
-	int rc = crypto_shorthash_siphashx24(out, data, BODY, key);
-
-	dr_assert(rc == 0);
-}
-
 void dr_dgram_end_init(
 	struct dr_dgram_end *e, uint16_t gpu, bool connector, const uint8_t token[DR_TOKEN_LEN])
 {
@@ -49,14 +37,14 @@ void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const st
 	dr_wbuf_u32(&w, channel);
 	dr_assert(!w.failed && w.len == HEAD);
 	dr_frame_encode(f, out + HEAD);
-	mac(self->tx_key, out, out + BODY);
+	dr_key_tag(self->tx_key, out, BODY, out + BODY);
 }
 
 int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t len,
 	uint32_t *channel, struct dr_frame *f)
 {
 	const uint8_t *b = data;
-	uint8_t version, role, want[MAC];
+	uint8_t version, role;
 	struct dr_rbuf r;
 	uint32_t magic;
 	uint16_t gpu;
@@ -71,8 +59,7 @@ int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t le
 	if (dr_rbuf_u32(&r, channel) != 0 || magic != MAGIC || version != VERSION ||
 		role != !self->connector || gpu != self->gpu)
 		return -EPROTO;
-	mac(self->rx_key, b, want);
-	if (sodium_memcmp(want, b + BODY, MAC) != 0)
+	if (!dr_key_tag_ok(self->rx_key, b, BODY, b + BODY))
 		return -EPROTO;
 	return dr_frame_decode(b + HEAD, DR_FRAME_LEN, f);
 }

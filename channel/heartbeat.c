@@ -4,19 +4,13 @@
 #include "base/wire.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <string.h>
 
-/* docs/PROTOCOL.md, 1.3, has the layout of the datagram, big endian. MAC: SipHash-2-4 of 128 bits (libsodium
- * crypto_shorthash_siphashx24), designed for short messages. */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 9, HB_MAC = 16, HB_FIXED = 21, HB_REPORT = 12 };
+/* docs/PROTOCOL.md, 1.3, has the layout of the datagram, big endian. */
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 9, HB_MAC = DR_MAC_LEN, HB_FIXED = 21, HB_REPORT = 12 };
 enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4 };
 static const int64_t STAND_NS =
 	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
-
-_Static_assert(HB_MAC == crypto_shorthash_siphashx24_BYTES &&
-		       DR_KEY_LEN == crypto_shorthash_siphashx24_KEYBYTES,
-	"the key's length");
 
 void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t gpu,
 	bool connector, const uint8_t token[DR_TOKEN_LEN])
@@ -79,13 +73,6 @@ bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now)
 {
 	return (h->peer_stand >> worker & 1) != 0 &&
 	       now - h->peer_stand_ns < DR_MAX(STAND_NS, 4 * h->interval_ns);
-}
-
-static void mac(const uint8_t key[DR_KEY_LEN], const uint8_t *data, size_t len, uint8_t out[HB_MAC])
-{
-	int rc = crypto_shorthash_siphashx24(out, data, len, key);
-
-	dr_assert(rc == 0);
 }
 
 /* The full number whose low bits are `low`: the newest one that is not above `newest`; 0: there is none. At 4,000
@@ -166,7 +153,7 @@ static uint16_t rail_sent(const void *reports, unsigned rail)
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
 {
-	uint8_t version, role, from, n, flags, want[HB_MAC];
+	uint8_t version, role, from, n, flags;
 	struct dr_rbuf r, report;
 	const void *reports;
 	uint16_t gpu, total;
@@ -194,10 +181,8 @@ int dr_hb_receive(
 	used = head_len(flags) + (size_t)n * HB_REPORT;
 	if (size == len && len == used + HB_MAC)
 		total = 0;
-	mac(h->rx_key, data, used, want);
-	if (sodium_memcmp(want, (const uint8_t *)data + used, HB_MAC) != 0)
-		goto refuse;
-	if (number <= h->rail[rail].rx_tick)
+	if (!dr_key_tag_ok(h->rx_key, data, used, (const uint8_t *)data + used) ||
+		number <= h->rail[rail].rx_tick)
 		goto refuse;
 	h->rail[rail].rx_tick = number;
 	if (total != 0) {
@@ -270,7 +255,7 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 		dr_wbuf_u8(&w, r->loss.percent);
 		dr_wbuf_u16(&w, r->small_sent);
 	}
-	mac(h->tx_key, buf, w.len, tag);
+	dr_key_tag(h->tx_key, buf, w.len, tag);
 	dr_wbuf_bytes(&w, tag, sizeof(tag));
 	dr_assert(!w.failed);
 	h->sent++;

@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/mtu_search.h"
 
+#include "base/key.h"
 #include "base/wire.h"
 
 #include <errno.h>
-#include <sodium.h>
 #include <string.h>
 
 #define MAGIC 0x64724d54u /* "drMT" */
-enum { VERSION = 1, MAC = 16 };
+enum { VERSION = 1, MAC = DR_MAC_LEN };
 enum { CONNECTOR = 1, ANSWER = 2, KNOWS = 4, FLAGS = 7 };
-_Static_assert(MAC == crypto_shorthash_siphashx24_BYTES &&
-		       DR_MTU_KEY == crypto_shorthash_siphashx24_KEYBYTES,
-	"SipHash-2-4 with 128 bits");
-
 /* Between an answered round and the next one: reordering, and queues that are full for a moment. */
 #define PAUSE_NS (5 * DR_NS_PER_MS)
 /* A round waits for its answer for 10 ms and two round trips; doubled for each round in a row without one. */
@@ -171,8 +167,8 @@ static void make(const struct dr_mtu_search *s, unsigned flags, uint32_t number,
 	dr_wbuf_u32(&w, number);
 	dr_wbuf_u32(&w, size);
 	dr_wbuf_u32(&w, s->own.bytes);
-	int rc = crypto_shorthash_siphashx24(buf + w.len, buf, w.len, s->prm.key);
-	dr_assert(rc == 0 && !w.failed && w.len + MAC == DR_MTU_DGRAM);
+	dr_assert(!w.failed && w.len + MAC == DR_MTU_DGRAM);
+	dr_key_tag(s->prm.key, buf, w.len, buf + w.len);
 }
 
 void dr_mtu_search_proof(const struct dr_mtu_search *s, uint8_t buf[DR_MTU_DGRAM])
@@ -244,7 +240,7 @@ static void take_answer(struct dr_mtu_search *s, uint32_t number, uint32_t bytes
 int dr_mtu_search_receive(struct dr_mtu_search *s, const void *data, size_t len, size_t size,
 	int64_t now, uint8_t answer[DR_MTU_DGRAM])
 {
-	uint8_t version, flags, state, rail, mac[MAC], good[MAC];
+	uint8_t version, flags, state, rail, mac[MAC];
 	uint32_t magic, number, told, bytes;
 	struct dr_rbuf r;
 
@@ -262,8 +258,7 @@ int dr_mtu_search_receive(struct dr_mtu_search *s, const void *data, size_t len,
 		state >= DR_MTU_STATES || rail != s->prm.rail || told > DR_MTU_PACKET_MAX ||
 		bytes > DR_MTU_PACKET_MAX || !(flags & CONNECTOR) != s->prm.connector)
 		return -EPROTO;
-	if (crypto_shorthash_siphashx24(good, data, DR_MTU_DGRAM - MAC, s->prm.key) ||
-		sodium_memcmp(good, mac, sizeof(mac)))
+	if (!dr_key_tag_ok(s->prm.key, data, DR_MTU_DGRAM - MAC, mac))
 		return -EPROTO;
 	/* Once final it stays: datagrams may arrive out of order. */
 	if (!dr_mtu_final(s->peer.state))
