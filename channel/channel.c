@@ -26,7 +26,6 @@
 enum {
 	ACK_DELAY_NS = 50 * 1000,	 /* latest acknowledgement after a delivery */
 	ACK_BATCH_NS = 20 * 1000 * 1000, /* the same with batched acknowledgements */
-	FENCE_NS = 100 * 1000 * 1000,	 /* after this time a fence destroys the connection */
 };
 
 /* How much unacknowledged data justifies an acknowledgement now, by what the caller is doing. */
@@ -40,6 +39,36 @@ static void credited(struct dr_channel *ch)
 {
 	if (ch->prm.ops && ch->prm.ops->credited)
 		ch->prm.ops->credited(ch->prm.arg, ch, ch->now);
+}
+
+static void on_delivered(
+	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev)
+{
+	struct dr_message *m = &ch->msg[ev->seq % ch->prm.window];
+	int rc = dr_fo_delivered(
+		&ch->fo, dr_fo_conn(cp->index, cp->gen), ev->epoch, ev->seq, ev->part, ch->now);
+
+	if (rc < 0)
+		return;
+	m->got[ev->part] = ev->len;
+	if (ch->ack_since_ns == 0)
+		ch->ack_since_ns = ch->now;
+}
+
+static void report_done(struct dr_channel *ch)
+{
+	while (ch->reported < ch->fo.head) {
+		const struct dr_message *m = &ch->msg[ch->reported % ch->prm.window];
+		uint64_t bytes = 0;
+
+		for (unsigned i = 0; i < m->n; i++)
+			bytes += ch->prm.sender ? m->span[i].len : m->got[i];
+		ch->bytes_done += bytes;
+		ch->reported++;
+		if (ch->prm.ops && ch->prm.ops->completed)
+			ch->prm.ops->completed(
+				ch->prm.arg, ch, ch->reported - 1, (uint32_t)bytes, ch->now);
+	}
 }
 
 static void on_event(struct dr_sink *sink, const struct dr_event *ev)
@@ -66,7 +95,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 		dr_fo_arriving(&ch->fo, i, cp->gen, ev->epoch, ch->now);
 		break;
 	case DR_EV_DELIVERED:
-		dr_channel_on_delivered(ch, cp, ev);
+		on_delivered(ch, cp, ev);
 		break;
 	case DR_EV_CTRL:
 		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_USER_CONTROL) {
@@ -101,37 +130,7 @@ static void on_event(struct dr_sink *sink, const struct dr_event *ev)
 	case DR_EV_INCOMING:
 		break;
 	}
-	dr_channel_report_done(ch);
-}
-
-void dr_channel_on_delivered(
-	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev)
-{
-	struct dr_message *m = &ch->msg[ev->seq % ch->prm.window];
-	int rc = dr_fo_delivered(
-		&ch->fo, dr_fo_conn(cp->index, cp->gen), ev->epoch, ev->seq, ev->part, ch->now);
-
-	if (rc < 0)
-		return;
-	m->got[ev->part] = ev->len;
-	if (ch->ack_since_ns == 0)
-		ch->ack_since_ns = ch->now;
-}
-
-void dr_channel_report_done(struct dr_channel *ch)
-{
-	while (ch->reported < ch->fo.head) {
-		const struct dr_message *m = &ch->msg[ch->reported % ch->prm.window];
-		uint64_t bytes = 0;
-
-		for (unsigned i = 0; i < m->n; i++)
-			bytes += ch->prm.sender ? m->span[i].len : m->got[i];
-		ch->bytes_done += bytes;
-		ch->reported++;
-		if (ch->prm.ops && ch->prm.ops->completed)
-			ch->prm.ops->completed(
-				ch->prm.arg, ch, ch->reported - 1, (uint32_t)bytes, ch->now);
-	}
+	report_done(ch);
 }
 
 static int64_t ack_delay(const struct dr_channel *ch)
@@ -274,7 +273,7 @@ static void due(struct dr_channel *ch)
 static void turn(struct dr_channel *ch, enum ack_policy policy, int64_t now)
 {
 	ch->now = now;
-	dr_channel_report_done(ch);
+	report_done(ch);
 	dr_channel_settle(ch);
 	if (ch->prm.sender)
 		pump_sender(ch);
@@ -448,11 +447,6 @@ void dr_channel_sink_init(struct dr_channel *ch)
 		ch->path[i].index = i;
 		ch->path[i].sink.event = on_event;
 	}
-}
-
-void dr_channel_fence_deadline(struct dr_channel *ch, unsigned i, bool soft)
-{
-	ch->path[i].path->ops->fence(ch->path[i].path, soft, ch->now + FENCE_NS);
 }
 
 int dr_channel_active(const struct dr_channel *ch)

@@ -16,6 +16,7 @@ enum {
 	PATIENCE_RTTS = 8,  /* round trips without progress of a path that works */
 	/* Repetitions without an answer of a rail that works otherwise. */
 	REPEATED_MAX = 10,
+	FENCE_NS = 100 * 1000 * 1000, /* after this time a fence destroys the connection */
 };
 /* The longest time for these repetitions, where the kernel doubles their interval without a limit. */
 static const int64_t REPEATING_NS = 15 * DR_NS_PER_S;
@@ -281,13 +282,22 @@ static void act_fence(struct dr_channel *ch, const struct dr_fo_act *a)
 		dr_fo_fenced(&ch->fo, a->path, a->gen, ch->now);
 		return;
 	}
-	dr_channel_fence_deadline(ch, a->path, a->soft);
+	cp->path->ops->fence(cp->path, a->soft, ch->now + FENCE_NS);
+}
+
+/* A frame that is not taken is repeated by a timer. */
+static void post_frame(struct dr_path *p, const struct dr_frame *fr, int64_t now)
+{
+	uint8_t buf[DR_FRAME_LEN];
+
+	dr_frame_encode(fr, buf);
+	if (dr_path_post_ctrl(p, buf, sizeof(buf)) == 0)
+		dr_path_flush(p, now);
 }
 
 static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 {
 	struct dr_channel_path *cp = &ch->path[a->path];
-	uint8_t buf[DR_FRAME_LEN];
 
 	if (!cp->path || cp->gen != a->gen)
 		return;
@@ -295,9 +305,7 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 		ch->prm.id, ch->prm.sender ? "sender" : "receiver",
 		dr_frame_type_name(a->frame.type), a->frame.epoch, a->frame.path, a->frame.gen,
 		(unsigned long long)a->frame.seq, a->frame.mask, a->path);
-	dr_frame_encode(&a->frame, buf);
-	if (dr_path_post_ctrl(cp->path, buf, sizeof(buf)) == 0) /* else the timer repeats it */
-		dr_path_flush(cp->path, ch->now);
+	post_frame(cp->path, &a->frame, ch->now);
 }
 
 static void act_switched(struct dr_channel *ch)
@@ -446,15 +454,6 @@ int dr_channel_send_user_control(
 	if (rc == 0)
 		dr_path_flush(ch->path[i].path, now);
 	return rc;
-}
-
-static void post_frame(struct dr_path *p, const struct dr_frame *fr, int64_t now)
-{
-	uint8_t buf[DR_FRAME_LEN];
-
-	dr_frame_encode(fr, buf);
-	if (dr_path_post_ctrl(p, buf, sizeof(buf)) == 0)
-		dr_path_flush(p, now);
 }
 
 static void probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)

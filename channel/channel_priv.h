@@ -59,14 +59,10 @@ struct dr_channel {
 
 void dr_channel_keepalive(struct dr_channel *ch, int64_t now);
 void dr_channel_sink_init(struct dr_channel *ch);
-void dr_channel_on_delivered(
-	struct dr_channel *ch, struct dr_channel_path *cp, const struct dr_event *ev);
-void dr_channel_report_done(struct dr_channel *ch);
 /* Carries out the core's actions; never inside a sink, since that would free the path that calls it. */
 void dr_channel_settle(struct dr_channel *ch);
 /* After an event: carries out actions, posts what the core allows, carries out actions. */
 void dr_channel_turn(struct dr_channel *ch, int64_t now);
 int dr_channel_path_progress(struct dr_channel *ch, unsigned i, int64_t now);
-void dr_channel_fence_deadline(struct dr_channel *ch, unsigned i, bool soft);
 
 #endif

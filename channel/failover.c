@@ -89,41 +89,27 @@ struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned 
 	return a;
 }
 
-/* A new frame replaces a waiting one of the same type. So a peer that repeated a frame many times while
- * we were stalled gets one answer, and `act` stays bounded. */
-static void send_on(struct dr_fo *f, unsigned p, const struct dr_frame *fr)
+/* On path p, or as a datagram that concerns it. A new frame replaces a waiting one of the same type. So a peer that
+ * repeated a frame many times while we were stalled gets one answer, and `act` stays bounded. */
+static void post(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned p, const struct dr_frame *fr)
 {
 	for (unsigned i = 0; i < f->n_act; i++) {
 		struct dr_fo_act *a = &f->act[i];
 
-		if (a->kind == DR_FOA_CTRL && a->path == p && a->gen == f->path[p].gen &&
+		if (a->kind == kind && a->path == p && a->gen == f->path[p].gen &&
 			a->frame.type == fr->type) {
 			a->frame = *fr;
 			return;
 		}
 	}
-	dr_fo_add(f, DR_FOA_CTRL, p)->frame = *fr;
+	dr_fo_add(f, kind, p)->frame = *fr;
 }
 
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (f->path[i].state == DR_FOP_READY)
-			send_on(f, i, fr);
-}
-
-/* A new one replaces a waiting one, as in send_on. */
-static void send_dgram(struct dr_fo *f, unsigned p, const struct dr_frame *fr)
-{
-	for (unsigned i = 0; i < f->n_act; i++) {
-		struct dr_fo_act *a = &f->act[i];
-
-		if (a->kind == DR_FOA_DGRAM && a->path == p && a->frame.type == fr->type) {
-			a->frame = *fr;
-			return;
-		}
-	}
-	dr_fo_add(f, DR_FOA_DGRAM, p)->frame = *fr;
+			post(f, DR_FOA_CTRL, i, fr);
 }
 
 void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
@@ -137,7 +123,7 @@ void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
 		.seq = f->prm.sender ? f->tail : f->head };
 
 	dr_fo_broadcast(f, &fr);
-	send_dgram(f, 0, &fr);
+	post(f, DR_FOA_DGRAM, 0, &fr);
 }
 
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now)
@@ -283,7 +269,7 @@ static void say_gone(struct dr_fo *f, unsigned p, int64_t now)
 
 	pa->deadline_ns = now + dr_fo_again_ns(f, GONE_AGAIN_NS);
 	if (dr_fo_pick(f, DR_FO_NONE) == DR_FO_NONE)
-		send_dgram(f, p, &fr);
+		post(f, DR_FOA_DGRAM, p, &fr);
 	else
 		dr_fo_broadcast(f, &fr);
 }

@@ -104,33 +104,37 @@ static void padded_report(struct dr_hb *h, unsigned rail, uint32_t newest, uint3
 	}
 }
 
-/* The reports of a datagram that is authentic and the newest one of the peer. */
-static void take_report(struct dr_hb *h, struct dr_rbuf *r)
-{
-	for (unsigned i = 0; i < h->n_rails; i++) {
-		uint32_t newest = 0, padded = 0;
-		uint16_t sent = 0;
-		uint8_t miss = 0;
+/* What a datagram reports of one rail. */
+struct report {
+	uint32_t newest, padded;
+	uint16_t sent;
+	uint8_t miss, loss;
+};
 
-		dr_rbuf_u8(r, &miss);
-		dr_rbuf_u32(r, &newest);
-		dr_rbuf_u32(r, &padded);
-		dr_rbuf_u8(r, &h->rail[i].peer_loss);
-		dr_rbuf_u16(r, &sent);
-		dr_detect_report(&h->d, i, sent, miss);
-		padded_report(h, i, newest, padded);
+static void read_reports(struct dr_rbuf *r, struct report rep[DR_HB_RAILS_MAX], unsigned n)
+{
+	for (unsigned i = 0; i < n; i++) {
+		dr_rbuf_u8(r, &rep[i].miss);
+		dr_rbuf_u32(r, &rep[i].newest);
+		dr_rbuf_u32(r, &rep[i].padded);
+		dr_rbuf_u8(r, &rep[i].loss);
+		dr_rbuf_u16(r, &rep[i].sent);
 	}
 }
 
 /* The report is newer than all before. */
-static void take_newest(struct dr_hb *h, struct dr_rbuf *reports, uint8_t flags, uint64_t number,
+static void take_newest(struct dr_hb *h, const struct report *rep, uint8_t flags, uint64_t number,
 	uint64_t stand, int64_t now)
 {
 	h->told = number;
 	h->peer_stand = stand;
 	h->peer_stand_ns = now;
 	h->asked |= (flags & FLAG_REPORT) != 0; /* else our bytes would replace the datagrams */
-	take_report(h, reports);
+	for (unsigned i = 0; i < h->n_rails; i++) {
+		h->rail[i].peer_loss = rep[i].loss;
+		dr_detect_report(&h->d, i, rep[i].sent, rep[i].miss);
+		padded_report(h, i, rep[i].newest, rep[i].padded);
+	}
 }
 
 static size_t head_len(uint8_t flags)
@@ -138,24 +142,12 @@ static size_t head_len(uint8_t flags)
 	return HB_FIXED + (flags & FLAG_STAND ? sizeof(uint64_t) : 0);
 }
 
-/* What these reports say of the datagrams sent on the rail. */
-static uint16_t rail_sent(const void *reports, unsigned rail)
-{
-	struct dr_rbuf r;
-	uint16_t sent = 0;
-
-	dr_rbuf_init(
-		&r, (const uint8_t *)reports + (rail + 1) * HB_REPORT - sizeof(sent), sizeof(sent));
-	dr_rbuf_u16(&r, &sent);
-	return sent;
-}
-
 int dr_hb_receive(
 	struct dr_hb *h, unsigned rail, const void *data, size_t len, size_t size, int64_t now)
 {
 	uint8_t version, role, from, n, flags;
-	struct dr_rbuf r, report;
-	const void *reports;
+	struct report rep[DR_HB_RAILS_MAX] = { 0 };
+	struct dr_rbuf r;
 	uint16_t gpu, total;
 	uint32_t magic;
 	uint64_t number, stand = 0;
@@ -176,8 +168,9 @@ int dr_hb_receive(
 		dr_rbuf_u64(&r, &stand);
 	if (r.failed || magic != HB_MAGIC || version != HB_VERSION || role != !h->connector ||
 		gpu != h->gpu || from != rail || n != h->n_rails || total != size ||
-		dr_rbuf_view(&r, &reports, (size_t)n * HB_REPORT) != 0 || dr_rbuf_left(&r) < HB_MAC)
+		dr_rbuf_left(&r) < (size_t)n * HB_REPORT + HB_MAC)
 		goto refuse;
+	read_reports(&r, rep, n);
 	used = head_len(flags) + (size_t)n * HB_REPORT;
 	if (size == len && len == used + HB_MAC)
 		total = 0;
@@ -189,14 +182,12 @@ int dr_hb_receive(
 		h->rail[rail].rx_padded = number;
 		h->asked = true;
 	} else {
-		dr_rate_heard(
-			&h->rail[rail].loss, rail_sent(reports, rail), h->d.rail[rail].down, now);
+		dr_rate_heard(&h->rail[rail].loss, rep[rail].sent, h->d.rail[rail].down, now);
 	}
 	h->received++;
 	h->beat = true;
-	dr_rbuf_init(&report, reports, (size_t)n * HB_REPORT);
 	if (number > h->told) /* else it was read after a newer one of another rail */
-		take_newest(h, &report, flags, number, stand, now);
+		take_newest(h, rep, flags, number, stand, now);
 	dr_detect_beat(&h->d, rail, now);
 	for (unsigned i = 0; (flags & FLAG_FAST) && i < h->n_rails; i++)
 		if (dr_detect_misses(&h->d, i))

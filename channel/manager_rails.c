@@ -239,15 +239,13 @@ static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, s
 				(void)dr_channel_send_user_control(c->ch, i, buf, len, m->now);
 }
 
-/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. A suspect rail
- * also gets a PROBE frame, in case only datagrams are lost. */
+/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_out *out)
 {
 	struct dr_rail *rail = m->peer->rail[r].rail;
 	const struct dr_transport_ops *ops = rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
 	unsigned path = 0;
-	struct mgr_channel *c = NULL;
 	size_t len;
 
 	/* Nothing that is not sent may count as sent. */
@@ -263,10 +261,6 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 		return;
 	}
 	ops->rail_dgram(rail, buf, len);
-	if (out->suspect & (1u << r))
-		c = heartbeat_path(m, r, &path);
-	if (c)
-		dr_channel_probe_path(c->ch, path, m->now);
 }
 
 static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
@@ -276,10 +270,10 @@ static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 			send_heartbeat(m, r, out);
 }
 
-/* A tick that another manager executed found these rails suspect, and that one need not have a path on them. */
+/* In case only datagrams are lost. Each manager does it: who executed the tick need not have a path on the rail. */
 static void probe_suspects(struct dr_manager *m)
 {
-	for (unsigned r = 0; r < m->prm.n_rails; r++) {
+	for (unsigned r = 0; !m->hb->d.on_paths && r < m->prm.n_rails; r++) {
 		unsigned path = 0;
 		struct mgr_channel *c =
 			m->peer->suspect & (1u << r) ? heartbeat_path(m, r, &path) : NULL;
@@ -496,8 +490,7 @@ static int look(struct dr_manager *m)
 	send_heartbeats(m, &out);
 	if (due)
 		m->peer->suspect = out.suspect;
-	else
-		probe_suspects(m);
+	probe_suspects(m);
 	full = dr_peer_looked(m, &out);
 	dr_manager_rates(m);
 	count_silences(m, &out);
