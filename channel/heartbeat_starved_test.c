@@ -37,7 +37,7 @@ static void read_source(struct starved *s, unsigned e, unsigned source)
 	if (!(o->ready & (1u << source)))
 		return;
 	if (source >= 2 && o->bytes[r] > 0)
-		dr_detect_life(&s->h[e].d, r, false, o->wake_ns);
+		dr_detect_life(&s->h[e].d, r, o->wake_ns);
 	if (source >= 2) {
 		o->bytes[r] = 0;
 		return;

@@ -80,7 +80,7 @@ static inline void step(struct pair *p, int64_t ns)
 /* Bytes arrive on rail r at end e. */
 static inline void hear_bytes(struct pair *p, unsigned e, unsigned r)
 {
-	dr_detect_life(&p->h[e].d, r, false, p->now);
+	dr_detect_life(&p->h[e].d, r, p->now);
 }
 
 static inline void half_round(struct pair *p)

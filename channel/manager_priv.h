@@ -108,12 +108,11 @@ struct dr_manager {
 		uint32_t falls, rises;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
-	int64_t look_ns;       /* the next look is due */
-	int64_t looked_ns;     /* the last one */
-	int64_t late_until_ns; /* what it reads until then may have waited; of use during silence */
-	int64_t retry_ns;      /* not before, since another manager held the lock */
-	int64_t rails_ns;      /* own rails are looked after then */
-	int64_t ticked_ns;     /* last dr_manager_tick */
+	int64_t look_ns;   /* the next look is due */
+	int64_t looked_ns; /* the last one */
+	int64_t retry_ns;  /* not before, since another manager held the lock */
+	int64_t rails_ns;  /* own rails are looked after then */
+	int64_t ticked_ns; /* last dr_manager_tick */
 	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
 	struct dr_rail_rates *rates, own_rates;
 	int64_t waited_ns[DR_RAILS_MAX];
@@ -170,8 +169,6 @@ void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);
 /* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
 int dr_peer_read(struct dr_manager *m, uint32_t rails);
-/* No rail has been heard for a time, and what the manager has read now may have arrived before that. */
-bool dr_peer_reads_late(const struct dr_manager *o, int64_t now);
 /* Before a tick that is due: tells the peer which managers stand. */
 void dr_peer_stand(struct dr_manager *m);
 /* The manager has looked, and the tick had this result. True: a full tick was executed since its last look. */

@@ -86,7 +86,7 @@ void dr_manager_rail_fell(struct dr_manager *m, unsigned r, bool padded, int err
 }
 
 /* Any byte that a manager read on a path is a sign of life of the rail, once: in the first look
- * after it was read, whichever manager looks. What may have waited ends no silence. A rail on
+ * after it was read, whichever manager looks. A rail on
  * which a manager sent bytes needs no heartbeat. Returns these rails. */
 static uint32_t collect_life(struct dr_manager *m)
 {
@@ -97,7 +97,7 @@ static uint32_t collect_life(struct dr_manager *m)
 			int64_t rx = dr_peer_heard_ns(o, r);
 
 			if (rx != o->seen[r].rx_ns)
-				dr_detect_life(&m->hb->d, r, dr_peer_reads_late(o, m->now), rx);
+				dr_detect_life(&m->hb->d, r, rx);
 			o->seen[r].rx_ns = rx;
 			if (dr_peer_sent_ns(o, r) > m->now - m->prm.heartbeat_ns)
 				busy |= 1u << r;
@@ -148,7 +148,7 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 			acked += s.acked_wire;
 		}
 	if (mr->asked && segments > mr->rx_segments)
-		dr_detect_life(&m->hb->d, r, false, m->now);
+		dr_detect_life(&m->hb->d, r, m->now);
 	if (mr->asked && acked > mr->acked_wire)
 		dr_detect_acked(&m->hb->d, r, m->now);
 	mr->asked = true;

@@ -17,8 +17,7 @@
  *     it, under the lock, for which none waits, except for rare events (a rail failed). So the heartbeats go on while
  *     any manager runs, and no manager wakes up for them more than once per tick. A tick that comes late is one tick.
  *  2. Bytes that a manager read count in the first tick after they were read, whoever executes it, in no other, and not
- *     against a suspicion that is younger. What a manager that stood (STANDS_NS, or four intervals) reads when it goes
- *     on may have waited since before a silence on all rails: it does not end the silence; what arrives later does.
+ *     against a suspicion that is younger.
  *  3. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
  *     woken for it.
  *  4. Locks are taken in this order: the peer's, then that of the rates.
@@ -27,7 +26,6 @@
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
-static const int64_t READS_NS = 50 * DR_NS_PER_MS; /* one that goes on has read what waited */
 
 /* When the manager comes for a tick that is due at next_ns. They do not all come at once: the lock would be taken. */
 static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
@@ -365,24 +363,11 @@ void dr_peer_stand(struct dr_manager *m)
 	dr_hb_stand(&p->hb, stand);
 }
 
-static bool looked_before_silence(const struct dr_manager *o)
-{
-	return o->looked_ns < o->peer->hb.d.alive_ns;
-}
-
-bool dr_peer_reads_late(const struct dr_manager *o, int64_t now)
-{
-	return o->peer->hb.d.silent_ns >= STANDS_NS &&
-	       (looked_before_silence(o) || now < o->late_until_ns);
-}
-
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	struct dr_peer *p = m->peer;
 	bool full;
 
-	if (looked_before_silence(m))
-		m->late_until_ns = m->now + READS_NS;
 	m->looked_ns = m->now;
 	if (out->full)
 		atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);

@@ -624,63 +624,6 @@ static void test_the_tick_reads_what_the_driver_has_not(void **state)
 	dr_poller_destroy(poller);
 }
 
-/* Both rails fail while manager 1 stands, which has bytes to read. It goes on 1 s later, and reads some of them again after
- * 10 ms. */
-static void reads_what_waited(struct group *g)
-{
-	struct dr_path *path;
-
-	group_open(g);
-	path = dr_channel_path(dr_manager_channel_at(g->mb[1].p.m[0], 0), 0);
-	stall(g, 1, 0, 2 * DR_NS_PER_S);
-	go(g, 2 * BEAT_NS);
-	for (unsigned r = 0; r < RAILS; r++)
-		cut(g, r, DR_SIM_BOTH, true);
-	go(g, DR_NS_PER_S);
-	stall(g, 1, 0, 0);
-	dr_path_heard(path, dr_sim_world_now(g->w[0]));
-	go(g, BEAT_NS);
-	dr_path_heard(path, dr_sim_world_now(g->w[0]));
-	go(g, 5 * BEAT_NS);
-	assert_true(g->peer[0]->hb.d.silent_ns >= 900 * DR_NS_PER_MS);
-}
-
-static void all_lost(const struct group *g, unsigned k, unsigned end)
-{
-	for (unsigned c = 0; c < CHANNELS; c++)
-		assert_int_equal(g->mb[k].p.failed[end][c], -ENETDOWN);
-}
-
-/* They do not prolong the time until both rails are lost. The manager that stood asks its peer's kernel for as long. */
-static void test_bytes_that_waited_end_no_silence(void **state)
-{
-	struct group g;
-
-	(void)state;
-	reads_what_waited(&g);
-	go(&g, 700 * DR_NS_PER_MS);
-	all_lost(&g, 0, 0);
-	all_lost(&g, 0, 1);
-	all_lost(&g, 1, 1);
-	go(&g, DR_NS_PER_S);
-	all_lost(&g, 1, 0);
-	group_close(&g);
-}
-
-/* What it reads later has arrived meanwhile. */
-static void test_bytes_that_arrive_end_a_silence(void **state)
-{
-	struct group g;
-
-	(void)state;
-	reads_what_waited(&g);
-	dr_path_heard(dr_channel_path(dr_manager_channel_at(g.mb[1].p.m[0], 0), 0),
-		dr_sim_world_now(g.w[0]));
-	go(&g, 2 * BEAT_NS);
-	assert_true(g.peer[0]->hb.d.silent_ns <= 2 * BEAT_NS);
-	group_close(&g);
-}
-
 /* Of the managers' gaps on a rail the shortest counts: a path that is read rarely makes no rail
  * slow. */
 static void test_the_shortest_gap_of_all_managers_counts(void **state)
@@ -755,8 +698,6 @@ int main(void)
 		cmocka_unit_test(test_bytes_from_before_a_suspicion_do_not_end_it),
 		cmocka_unit_test(test_bytes_count_once),
 		cmocka_unit_test(test_the_tick_reads_what_the_driver_has_not),
-		cmocka_unit_test(test_bytes_that_waited_end_no_silence),
-		cmocka_unit_test(test_bytes_that_arrive_end_a_silence),
 		cmocka_unit_test(test_the_shortest_gap_of_all_managers_counts),
 		cmocka_unit_test(test_a_manager_that_starts_later_knows_the_verdicts),
 	};

@@ -25,7 +25,7 @@ void dr_detect_init(struct dr_detector *d, unsigned n_rails, int64_t interval_ns
 
 void dr_detect_start(struct dr_detector *d, int64_t now)
 {
-	d->tick_ns = d->alive_ns = now;
+	d->tick_ns = now;
 	for (unsigned i = 0; i < d->n_rails; i++)
 		d->rail[i].heard_ns = now;
 }
@@ -56,14 +56,14 @@ static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t
 	r->suspected = false;
 }
 
-void dr_detect_life(struct dr_detector *d, unsigned rail, bool late, int64_t at)
+void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 {
 	struct dr_detect_rail *r = rail_of(d, rail);
 
 	if (r->suspected && at <= r->suspect_ns)
 		return;
 	r->mute |= !r->down && !d->on_paths && missed(r) >= DR_MISSES;
-	d->heard |= !late;
+	d->heard = true;
 	heard(d, r, at);
 }
 
@@ -232,7 +232,6 @@ void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *ou
 	*out = (struct dr_detect_out){ 0 };
 	watch(d, now);
 	d->silent_ns = d->heard ? 0 : d->silent_ns + DR_MIN(now - d->tick_ns, d->interval_ns);
-	d->alive_ns = d->heard ? now : d->alive_ns;
 	d->tick_ns = now;
 	for (unsigned i = 0; i < d->n_rails; i++)
 		judge(d, i, now, out);

@@ -47,7 +47,6 @@ struct dr_detector {
 	bool heard; /* on any rail, since the last tick */
 	int64_t gaps_ns, tick_ns;
 	int64_t silent_ns; /* no rail was heard, in executed ticks */
-	int64_t alive_ns;  /* the last tick in which one was */
 };
 
 /* Results of a tick; bit i stands for rail i. */
@@ -60,9 +59,8 @@ struct dr_detect_out {
 
 void dr_detect_init(struct dr_detector *d, unsigned n_rails, int64_t interval_ns);
 void dr_detect_start(struct dr_detector *d, int64_t now);
-/* Bytes came on the rail at at_ns. late: they may have waited, since their reader stood: they
- * end no silence of all rails. */
-void dr_detect_life(struct dr_detector *d, unsigned rail, bool late, int64_t at_ns);
+/* Bytes came on the rail at at_ns. */
+void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at_ns);
 /* A heartbeat came on the rail; after dr_detect_report if it is the newest one. */
 void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now);
 /* The newest heartbeat of the peer, on whichever rail, says this of the rail. */

@@ -90,7 +90,7 @@ static void step(struct dr_hb *h, struct dr_hb *peer, struct fz *z, int64_t *now
 		*now = h->next_ns + (op & 1 ? fz_u16(z) : 0);
 		tick(h, fz_u16(z), now);
 	} else if (op < 220) {
-		dr_detect_life(&h->d, op % h->n_rails, op & 1, *now);
+		dr_detect_life(&h->d, op % h->n_rails, *now);
 	} else if (op < 224) {
 		dr_detect_force_down(&h->d, op % h->n_rails, false);
 	} else if (op < 226) {
