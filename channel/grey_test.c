@@ -249,8 +249,9 @@ static void test_a_rail_that_carries_other_data(void **state)
 		bool left;
 	} c[] = {
 		{ 2, 4, 1000, 0, false }, { 2, 5, 1000, 0, true },
-		{ 2, 4, 50, 100, true }, /* its queue has drained */
-		{ 1, 4, 1000, 0, true }, /* of another rail */
+		{ 2, 4, 30, 100, true },  /* its queue has drained */
+		{ 2, 4, 60, 300, false }, /* it carried what was sent later */
+		{ 1, 4, 1000, 0, true },  /* of another rail */
 	};
 
 	(void)state;

@@ -83,6 +83,12 @@ static bool rail_carries(const struct dr_path_evidence *e)
 	return e->rail_idle_ns < DR_MAX(DR_CARRIED_NS, 3 * e->rtt_ns / 2);
 }
 
+/* Data that was sent after the stall began; what waited in the rail's queue then came earlier. */
+static bool rail_carried_since(const struct dr_path_evidence *e)
+{
+	return e->stalled_ns - e->rail_idle_ns >= DR_MAX(DR_DOUBT_NS, 3 * e->rtt_ns / 2);
+}
+
 static bool path_large_lost(const struct dr_path_evidence *e)
 {
 	return e->padded && e->padded_lost && !rail_carries(e);
@@ -91,7 +97,8 @@ static bool path_large_lost(const struct dr_path_evidence *e)
 static bool path_no_answer(const struct dr_path_evidence *e)
 {
 	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
-	bool losses = e->lossy || rail_carries(e); /* of this connection explain it */
+	/* Losses of this connection explain it. */
+	bool losses = e->lossy || rail_carries(e) || rail_carried_since(e);
 
 	return e->silent_segments >= DR_SILENT_SEGMENTS &&
 	       (!losses || e->repeated >= DR_REPEATED) &&
