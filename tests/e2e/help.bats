@@ -109,8 +109,8 @@ takes() {
 
 @test "the parser takes every form of an option that help, man page, README and docs name" {
 	local forms=$BATS_TEST_DIRNAME/../forms.py
-	cd "$DR_ROOT"
-	run -0 python3 -IS "$forms" "$DUALRAIL" README.md SECURITY.md docs/*.md k8s/README.md
+	# shellcheck disable=SC2016
+	run -0 env -C "$DR_ROOT" bash -c 'python3 -IS "$@" README.md SECURITY.md docs/*.md k8s/README.md' _ "$forms" "$DUALRAIL"
 	[[ $output == *" forms" && ${output% forms} -gt 250 ]]
 	cat >"$BATS_TEST_TMPDIR/x.md" <<-"END"
 		`--rails LIST` and `-vv`
