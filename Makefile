@@ -22,8 +22,6 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 DOCDIR  ?= $(PREFIX)/share/doc/dualrail
 # Where the shells look for completion scripts.
 BASHDIR ?= $(PREFIX)/share/bash-completion/completions
-ZSHDIR  ?= $(PREFIX)/share/zsh/site-functions
-FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 B       ?= build/$(or $(SAN),release)
 # Sanitizers need little optimisation and line numbers alone; both halve the time of their builds.
 CFLAGS  ?= $(if $(SAN),-O1 -g1,-O2 -g)
@@ -356,10 +354,9 @@ $(B)/man3/libdualrail.3: $(HEADERS) scripts/man3.awk VERSION
 $(B)/dualrail.1: $(B)/dualrail
 	$(call SAY,MAN,$@)
 	$(Q)$< --man > $@.tmp && mv $@.tmp $@
-COMPLETIONS := $(addprefix $(B)/dualrail.,bash zsh fish)
-$(COMPLETIONS): $(B)/dualrail
+$(B)/dualrail.bash: $(B)/dualrail
 	$(call SAY,GEN,$@)
-	$(Q)$< completion $(patsubst .%,%,$(suffix $@)) > $@.tmp && mv $@.tmp $@
+	$(Q)$< completion bash > $@.tmp && mv $@.tmp $@
 $(B)/dualrail.pc: VERSION Makefile
 	$(Q)mkdir -p $(@D); printf '%s\n' 'Name: dualrail' 'Version: $(VERSION)' \
 	  'Description: Blocks of memory between two processes over two or more NICs, with failover and failback' \
@@ -369,7 +366,7 @@ $(B)/dualrail.pc: VERSION Makefile
 $(B)/dualrail-server.service: scripts/systemd/dualrail-server.service Makefile
 	$(Q)mkdir -p $(@D) && sed 's|@BINDIR@|$(BINDIR)|' $< > $@
 
-install: all man schemas $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.service ## install under DESTDIR/PREFIX
+install: all man schemas $(B)/dualrail.bash $(B)/dualrail.pc $(B)/dualrail-server.service ## install under DESTDIR/PREFIX
 	install -D -m 755 $(B)/dualrail $(DESTDIR)$(BINDIR)/dualrail
 	install -D -m 755 $(B)/$(SONAME) $(DESTDIR)$(LIBDIR)/libdualrail.so.$(VERSION)
 	ln -sf libdualrail.so.$(VERSION) $(DESTDIR)$(LIBDIR)/$(SONAME)
@@ -381,8 +378,6 @@ install: all man schemas $(COMPLETIONS) $(B)/dualrail.pc $(B)/dualrail-server.se
 	install -D -m 644 $(B)/dualrail.1 $(DESTDIR)$(MANDIR)/man1/dualrail.1
 	for f in $(B)/man3/*.3; do install -D -m 644 $$f $(DESTDIR)$(MANDIR)/man3/$${f##*/} || exit 1; done
 	install -D -m 644 $(B)/dualrail.bash $(DESTDIR)$(BASHDIR)/dualrail
-	install -D -m 644 $(B)/dualrail.zsh $(DESTDIR)$(ZSHDIR)/_dualrail
-	install -D -m 644 $(B)/dualrail.fish $(DESTDIR)$(FISHDIR)/dualrail.fish
 	install -D -m 644 $(B)/dualrail-server.service $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	for d in $(PREFIX)/share/dualrail $(DOCDIR)/docs; do \
 	  install -D -m 644 -t $(DESTDIR)$$d/schema $(B)/schema/*.json || exit 1; done
@@ -394,8 +389,7 @@ uninstall: ## undo install
 	rm -f $(DESTDIR)$(BINDIR)/dualrail $(DESTDIR)$(LIBDIR)/libdualrail.so* \
 	  $(DESTDIR)$(LIBDIR)/libdualrail.a $(addprefix $(DESTDIR)$(NCCLDIR)/,$(notdir $(PLUGIN)) $(NCCL_LINKS)) \
 	  $(DESTDIR)$(LIBDIR)/pkgconfig/dualrail.pc $(DESTDIR)$(MANDIR)/man1/dualrail.1 $(addprefix $(DESTDIR)$(MANDIR)/man3/,libdualrail.3 dualrail_*.3) \
-	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(ZSHDIR)/_dualrail $(DESTDIR)$(FISHDIR)/dualrail.fish \
-	  $(DESTDIR)$(UNITDIR)/dualrail-server.service
+	  $(DESTDIR)$(BASHDIR)/dualrail $(DESTDIR)$(UNITDIR)/dualrail-server.service
 	rm -f $(addprefix $(DESTDIR)$(INCDIR)/,$(notdir $(HEADERS)))
 	rm -rf $(addprefix $(DESTDIR)$(PREFIX)/share/dualrail/,schema metrics) $(DESTDIR)$(DOCDIR)/docs/schema
 	rm -f $(addprefix $(DESTDIR)$(DOCDIR)/,$(DOCS) $(notdir $(NOTICES)))
@@ -411,7 +405,7 @@ $(B)/bundle/libnccl-net-ha.so: $(PLUG_OBJS) $(B)/libdualrail.a plugin/libnccl-ne
 	$(call SAY,LD,$@)
 	$(Q)mkdir -p $(@D) && $(CC) $(SOLDX) $(PLUG_LD) -Wl,--version-script=plugin/libnccl-net-ha.map \
 	  -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/..' $(LDFLAGS) -o $@ $(PLUG_OBJS) $(B)/libdualrail.a $(LIBS)
-bundle: $(B)/bundle/dualrail $(B)/bundle/libnccl-net-ha.so man $(COMPLETIONS) ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
+bundle: $(B)/bundle/dualrail $(B)/bundle/libnccl-net-ha.so man $(B)/dualrail.bash ## dist/dualrail-VERSION-ARCH.tar.gz: unpack anywhere and run
 	$(Q)NCCL_LINKS='$(NCCL_LINKS)' scripts/bundle.sh $(B) $(VERSION)
 
 # Both build from a copy of the tree in $(B), with flags of their own; COMMIT and SOURCE_DATE_EPOCH are that of the last

@@ -172,7 +172,7 @@ const char *dr_opts_source(const struct dr_opts *o, const char *name);
 bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f);
 /* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);
-/* A completion script. shell: "bash", "zsh", "fish"; others: -EINVAL. */
+/* A completion script. shell: "bash"; others: -EINVAL. */
 int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f) DR_MUST_CHECK;
 
 /* The effective value of each option that the command takes: bytes and counts as integers, rates and

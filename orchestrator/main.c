@@ -254,7 +254,7 @@ static int print_completion(const struct dr_opts *t, const char *shell)
 	int rc = shell ? dr_opts_complete(t, shell, stdout) : -EINVAL;
 
 	if (rc == -EINVAL)
-		dr_complain("%s%.40s%s; use completion bash, zsh or fish",
+		dr_complain("%s%.40s%s; use completion bash",
 			shell ? "no completion for \"" : "completion needs a shell",
 			shell ? shell : "", shell ? "\"" : "");
 	return dr_options_exit(rc);

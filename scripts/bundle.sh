@@ -39,8 +39,6 @@ main() {
 	done
 	install -m 644 "$build/dualrail.1" "$stage/share/man/man1/"
 	install -D -m 644 "$build/dualrail.bash" "$stage/share/bash-completion/completions/dualrail"
-	install -D -m 644 "$build/dualrail.zsh" "$stage/share/zsh/site-functions/_dualrail"
-	install -D -m 644 "$build/dualrail.fish" "$stage/share/fish/vendor_completions.d/dualrail.fish"
 	cp -R scripts "$stage/"
 	# These are useful in the source tree only.
 	rm -rf "$stage/scripts/"{lint*,check.sh,exports.sh,bundle.sh,setup.sh,packages}

@@ -163,7 +163,7 @@ const struct dr_opt_command dr_options_command_list[] = {
 		"charts, tables, and the documents themselves.",
 		NULL, report_examples },
 	{ "help", 0, "[COMMAND]", "Print the options of a command.", NULL, NULL },
-	{ "completion", 0, "bash|zsh|fish", "Print a completion script for the shell.", NULL,
+	{ "completion", 0, "bash", "Print a completion script for bash.", NULL,
 		completion_examples },
 	{ "schema", 0, "[result|stream|log|doctor|topo|compare|preflight|sweep]",
 		"Print the JSON Schema of a document; without a name, print the names.", NULL,

@@ -218,29 +218,11 @@ completes() {
 	[ "${#COMPREPLY[@]}" -eq 1 ]
 	completes "" demo --size ""
 	completes "off on" demo --verify = o
-	completes "bash fish zsh" completion ""
 	for command in "${COMMANDS[@]}"; do
 		COMP_WORDS=(dualrail "$command" --) COMP_CWORD=2
 		_dualrail
 		[ "$(printf '%s\n' "${COMPREPLY[@]#--}" | sort)" = "$(options_of "$command")" ]
 	done
-}
-
-@test "completion in fish: commands, options, words and files" {
-	command -v fish >/dev/null || skip "fish is not installed"
-	"$DUALRAIL" completion fish >complete.fish
-	touch report.csv
-	offers() {
-		HOME=$PWD fish --no-config -c "source ./complete.fish; complete -C '$1'" | cut -f 1 | tr '\n' ' '
-	}
-	[ "$(offers 'dualrail d')" = "demo doctor " ]
-	[ "$(offers 'dualrail demo --pol')" = "--poll " ]
-	[ "$(offers 'dualrail topo --pol')" = "" ]
-	[ "$(offers 'dualrail demo --poll ')" = "adaptive busy " ]
-	[ "$(offers 'dualrail demo --poll=b')" = "--poll=busy " ]
-	[ "$(offers 'dualrail client n1 --test bw,l')" = "bw,lat " ]
-	[ "$(offers 'dualrail client n1 --csv rep')" = "report.csv " ]
-	[ "$(offers 'dualrail completion z')" = "zsh " ]
 }
 
 @test "no schema of a document changes unnoticed" {
@@ -261,32 +243,4 @@ completes() {
 		preflight 31089f16eb03
 		sweep 690278bdc6d9
 	END
-}
-
-@test "completion in zsh: options and words" {
-	command -v zsh >/dev/null || skip "zsh is not installed"
-	"$DUALRAIL" completion zsh >_dualrail
-	# A zsh with a terminal: type until the completed word stands in the line.
-	cat >type.zsh <<-'E'
-		zmodload zsh/zpty
-		typed() {
-			integer end=$((SECONDS + 30))
-			while ((SECONDS < end)); do
-				zpty -n -w z $'\C-u'"$1"$'\t'
-				zpty -r -m z x "*$2*" && return
-			done
-			print -r -- "$1 was not completed to $2"
-			exit 1
-		}
-		zpty z zsh -f -i
-		zpty -w z "fpath=($PWD \$fpath); autoload -Uz compinit; compinit -u -D; bindkey '^I' complete-word; print LOA''DED"
-		zpty -r -m z x '*LOADED*'
-		typed "dualrail dem" "dualrail demo"
-		typed "dualrail demo --pol" "dualrail demo --poll"
-		typed "dualrail demo --poll=b" "--poll=busy"
-		typed "dualrail client n1 --test=bw,l" "bw,lat"
-		typed "dualrail completion z" "completion zsh"
-		zpty -d z
-	E
-	timeout 60 zsh -f type.zsh
 }

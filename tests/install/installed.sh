@@ -50,8 +50,8 @@ installed() {
 			LD_LIBRARY_PATH=$root/usr/lib ./use
 	) || return
 	plugin_in "$root/usr/lib/dualrail" || return
-	for h in man/man1/dualrail.1 man/man3/libdualrail.3 bash-completion/completions/dualrail zsh/site-functions/_dualrail \
-		fish/vendor_completions.d/dualrail.fish ../lib/systemd/system/dualrail-server.service dualrail/schema/result.json \
+	for h in man/man1/dualrail.1 man/man3/libdualrail.3 bash-completion/completions/dualrail \
+		../lib/systemd/system/dualrail-server.service dualrail/schema/result.json \
 		doc/dualrail/docs/READING.md; do
 		[[ -s $root/usr/share/$h ]] || {
 			echo "not installed: $h"
