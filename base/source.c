@@ -2,6 +2,7 @@
 #include "base/source.h"
 
 #include "base/defs.h"
+#include "base/limits.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum { RESERVE_MAX = 256, RESERVE_PART = 4 };
 
@@ -147,10 +147,7 @@ bool dr_same_host(const struct sockaddr_storage *a, const struct sockaddr_storag
 
 bool dr_files_scarce(int fd)
 {
-	struct rlimit r;
+	uint64_t limit = dr_limit_files(0);
 
-	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur == RLIM_INFINITY)
-		return false;
-	rlim_t reserve = DR_MIN(r.rlim_cur / RESERVE_PART, (rlim_t)RESERVE_MAX);
-	return (rlim_t)fd >= r.rlim_cur - reserve;
+	return (uint64_t)fd >= limit - DR_MIN(limit / RESERVE_PART, (uint64_t)RESERVE_MAX);
 }

@@ -381,7 +381,12 @@ static void session_tick(struct dr_boot_client *c, int64_t now_ns)
 		finish(c, DR_BOOT_LOCAL, 3, "session ended by this end", now_ns);
 	if (dr_client_dial_tick(c, now_ns, &cause, &e))
 		finish(c, cause, 3, e.text, now_ns);
-	dr_client_pairs_tick(c, now_ns);
+	int rc = dr_client_pairs_tick(c, now_ns);
+	if (rc) {
+		dr_err_set(&e, rc, "cannot connect to %s: %s; " DR_CLIENT_LOCAL_ADVICE, c->host,
+			strerror(-rc));
+		finish(c, DR_BOOT_LOCAL, 2, e.text, now_ns);
+	}
 	if (now_ns >= c->e.exchange_until_ns)
 		exchange_over(c, now_ns);
 	dr_boot_control_tick(&c->e, now_ns);

@@ -154,6 +154,8 @@ static const char *advice(const struct dr_boot_client *c, enum dr_boot_cause cau
 		return "check the name, the route and the firewall";
 	case DR_BOOT_TIMEOUT:
 		return "its kernel answers, no process does: it is stopped or busy, or it is not dualrail";
+	case DR_BOOT_LOCAL:
+		return DR_CLIENT_LOCAL_ADVICE;
 	default:
 		return "check which program listens on that port";
 	}
@@ -209,10 +211,10 @@ static bool wants_dial(const struct dr_boot_client *c, unsigned k)
 	return !p->in_done && !p->link;
 }
 
-void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
+int dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
 {
 	if (c->e.control.state != DR_BOOT_EXCHANGING)
-		return;
+		return 0;
 	for (unsigned k = 1; k < c->e.pairs; k++) {
 		struct dr_boot_pair *p = &c->e.pair[k];
 		if (!wants_dial(c, k) || now_ns < p->next_dial_ns)
@@ -224,9 +226,13 @@ void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns)
 		struct dr_addr to = c->server;
 		dr_sa_set_port(&to.ss, c->e.ports[k]);
 		struct dr_link *l;
-		if (dial(c, &to, DR_CONV_GPU, k, now_ns, &l) == 0)
+		int rc = dial(c, &to, DR_CONV_GPU, k, now_ns, &l);
+		if (rc == 0)
 			p->link = l;
+		else if (dr_net_cause(-rc, true) == DR_BOOT_LOCAL)
+			return rc;
 	}
+	return 0;
 }
 
 int64_t dr_client_pairs_deadline(const struct dr_boot_client *c)

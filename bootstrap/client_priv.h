@@ -44,8 +44,11 @@ bool dr_client_dial_tick(
 void dr_client_dial_failed(
 	struct dr_boot_client *c, enum dr_boot_cause cause, const char *text, int64_t now_ns);
 int64_t dr_client_dial_deadline(const struct dr_boot_client *c);
-/* Connections of pairs 1..; failures that may pass are tried again until exchange_until_ns. */
-void dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns);
+#define DR_CLIENT_LOCAL_ADVICE                                                                     \
+	"widen net.ipv4.ip_local_port_range, or raise the limit of open files (ulimit -n)"
+/* Connections of pairs 1..; failures that may pass are tried again until exchange_until_ns.
+ * -errno: this process lacks what a connection needs. */
+int dr_client_pairs_tick(struct dr_boot_client *c, int64_t now_ns);
 int64_t dr_client_pairs_deadline(const struct dr_boot_client *c);
 
 #endif

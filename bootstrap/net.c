@@ -320,8 +320,9 @@ enum dr_boot_cause dr_net_cause(int err, bool dialling)
 	case ENOBUFS:
 	case EMFILE:
 	case ENFILE:
+	case EADDRNOTAVAIL: /* no free local port, or no address of this family */
 		return DR_BOOT_LOCAL;
-	default: /* ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, EADDRNOTAVAIL, ... */
+	default: /* ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, EHOSTDOWN, ... */
 		return dialling ? DR_BOOT_UNREACHABLE : DR_BOOT_SILENT;
 	}
 }

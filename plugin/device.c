@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "plugin/device_priv.h"
 
+#include "base/limits.h"
 #include "base/mem.h"
-#include "base/sysfile.h"
 #include "base/units.h"
 
 #include <errno.h>
@@ -10,13 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 enum {
 	CONNECTIONS_PER_COMM = 2, /* one on the device, one on its shadow */
 	FILES_RESERVED = 256, /* for the application, NCCL and the connections that comms share */
-	FILES_DEFAULT = 1024,
-	PORTS_DEFAULT = 28232, /* the kernel's range, 32768 to 60999 */
 	COMMS_MAX = 1 << 16,
 };
 
@@ -124,28 +121,6 @@ int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, str
 
 /* ---- this host ---- */
 
-static uint64_t files_allowed(void)
-{
-	struct rlimit r;
-
-	if (getrlimit(RLIMIT_NOFILE, &r) < 0)
-		return FILES_DEFAULT;
-	return r.rlim_cur == RLIM_INFINITY ? UINT64_MAX : (uint64_t)r.rlim_cur;
-}
-
-/* Of the calling thread's namespace. */
-static unsigned ephemeral_ports(void)
-{
-	char text[64];
-	unsigned low, high;
-
-	if (dr_sysfile_text(text, sizeof(text), "", "/proc/sys/net/ipv4/ip_local_port_range") <=
-			0 ||
-		sscanf(text, "%5u %5u", &low, &high) != 2 || high < low)
-		return PORTS_DEFAULT;
-	return high - low + 1;
-}
-
 static int read_host(
 	struct ha_nics *h, struct dr_netdev **devs, struct dr_topo **topo, struct dr_err *e)
 {
@@ -165,8 +140,8 @@ static int read_host(
 	h->default_ifindex = dr_netdev_default(AF_INET);
 	if (!h->default_ifindex)
 		h->default_ifindex = dr_netdev_default(AF_INET6);
-	h->files = files_allowed();
-	h->ports = ephemeral_ports();
+	h->files = dr_limit_files(0); /* the application's, which is left as it is */
+	h->ports = dr_limit_ports("");
 	return 0;
 }
 

@@ -59,7 +59,9 @@ struct dr_doctor {
 /* Locked memory against what a transport that bypasses the kernel registers: the buffers of every
  * channel with both rails. */
 void dr_check_memlock(struct dr_doctor *d);
+/* The hard limit. */
 void dr_check_open_files(struct dr_doctor *d);
+void dr_check_cpu_quota(struct dr_doctor *d);
 void dr_check_processes(struct dr_doctor *d);
 /* NET_ADMIN (faults); before Linux 5.7 also NET_RAW (binding to a device). */
 void dr_check_capabilities(struct dr_doctor *d);

@@ -2,7 +2,9 @@
 #include "base/sysfile.h"
 #include "orchestrator/checks/doctor_priv.h"
 
+#include "base/limits.h"
 #include "base/units.h"
+#include "orchestrator/plan/plan.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,16 +12,13 @@
 
 /* Bit numbers, as in linux/capability.h. */
 enum { CAP_NET_ADMIN_BIT = 12, CAP_NET_RAW_BIT = 13, CAP_IPC_LOCK_BIT = 14 };
-/* Files other than data sockets: epoll and eventfd descriptors of the workers, control, log, the guard. A server
- * with 8 GPUs, 8 channels and 8 workers had 218 files open, of which 50 were of this kind; a path has two sockets
- * while it is rebuilt. */
-enum { OTHER_FILES = 64, OTHER_PROCESSES = 16 };
+enum { OTHER_PROCESSES = 16 };
 
 /* ---- /proc/self ---- */
 
-/* The number behind `row` in a file of /proc/self; UINT64_MAX: unlimited. */
-static bool number_at(
-	const struct dr_doctor *d, const char *file, const char *row, int radix, uint64_t *out)
+/* The number behind `row` in a file of /proc/self, or the second one; UINT64_MAX: unlimited. */
+static bool number_at(const struct dr_doctor *d, const char *file, const char *row, int radix,
+	bool second, uint64_t *out)
 {
 	char text[8192];
 	const char *at = NULL;
@@ -30,14 +29,17 @@ static bool number_at(
 		return false;
 	at += strlen(row);
 	at += strspn(at, " \t");
+	if (second)
+		at += strcspn(at, " ") + strspn(at + strcspn(at, " "), " ");
 	*out = strncmp(at, "unlimited", 9) == 0 ? UINT64_MAX : strtoull(at, NULL, radix);
 	return true;
 }
 
-/* The soft limit; without it a note. */
-static bool soft_limit(struct dr_doctor *d, const char *check, const char *row, uint64_t *out)
+/* The soft or the hard limit; without it a note. */
+static bool limit_of(
+	struct dr_doctor *d, const char *check, const char *row, bool hard, uint64_t *out)
 {
-	bool known = number_at(d, "limits", row, 10, out);
+	bool known = number_at(d, "limits", row, 10, hard, out);
 
 	if (!known)
 		dr_findings_unreadable(&d->f, check, "/proc/self/limits");
@@ -46,7 +48,7 @@ static bool soft_limit(struct dr_doctor *d, const char *check, const char *row, 
 
 static bool capabilities(const struct dr_doctor *d, uint64_t *out)
 {
-	return number_at(d, "status", "\nCapEff:", 16, out);
+	return number_at(d, "status", "\nCapEff:", 16, false, out);
 }
 
 static bool may(uint64_t caps, int bit)
@@ -76,7 +78,7 @@ void dr_check_memlock(struct dr_doctor *d)
 	bool bypass = run->kind->bypass;
 	char have[32], want[32];
 
-	if (!soft_limit(d, "memlock", "Max locked memory", &limit))
+	if (!limit_of(d, "memlock", "Max locked memory", false, &limit))
 		return;
 	limit_text(limit, true, have, sizeof(have));
 	limit_text(need, true, want, sizeof(want));
@@ -95,15 +97,13 @@ void dr_check_memlock(struct dr_doctor *d)
 		run->channels, run->window, have, want);
 }
 
+/* A run raises the soft limit itself. */
 void dr_check_open_files(struct dr_doctor *d)
 {
-	/* One socket per path; per GPU a listener and a datagram socket on each rail, and one for bootstrap. The peer's
-	 * heartbeats have two sockets on each rail, for all GPUs. */
-	unsigned each = d->run.channels * 2 + 2 * DR_MAX(d->n, 2u) + 1;
-	uint64_t need = (uint64_t)d->run.gpus * each + 2 * DR_MAX(d->n, 2u) + OTHER_FILES, limit;
+	uint64_t need = dr_plan_files(d->run.gpus, d->run.channels, DR_MAX(d->n, 2u)), limit;
 	char have[32];
 
-	if (!soft_limit(d, "open-files", "Max open files", &limit))
+	if (!limit_of(d, "open-files", "Max open files", true, &limit))
 		return;
 	limit_text(limit, false, have, sizeof(have));
 	if (limit >= need)
@@ -111,18 +111,38 @@ void dr_check_open_files(struct dr_doctor *d)
 			have, need);
 	else
 		dr_find_fail(d, "open-files", NULL,
-			"the limit of open files is too low for %u GPUs x %u channels x 2 paths\n"
+			"the hard limit of open files is too low for %u GPUs x %u channels x 2 paths\n"
 			"%s\n"
 			"%" PRIu64 "\n"
-			"ulimit -n %" PRIu64 "; systemd: LimitNOFILE=%" PRIu64,
+			"ulimit -n %" PRIu64 " as root; systemd: LimitNOFILE=%" PRIu64,
 			d->run.gpus, d->run.channels, have, need, need, need);
+}
+
+/* Periods in which processes waited for their next one, since the group exists. */
+void dr_check_cpu_quota(struct dr_doctor *d)
+{
+	struct dr_limit_cpu c;
+
+	dr_limit_cpu(d->root, &c);
+	if (!(c.cpus > 0))
+		dr_find_ok(d, "cpu-quota", NULL, "no quota of processor time (cgroup cpu.max)");
+	else if (!c.throttled)
+		dr_find_ok(d, "cpu-quota", NULL, "cpu.max: %.3g CPUs, never throttled", c.cpus);
+	else
+		dr_find_warn(d, "cpu-quota", NULL,
+			"the cgroup's quota of processor time has stopped its processes %lld times, for "
+			"%.3g s: figures are low and failures are detected late\n"
+			"cpu.max: %.3g CPUs\n"
+			"no quota, or a CPU per GPU and two more\n"
+			"set cpu.max of the cgroup to max; Kubernetes: no CPU limit",
+			(long long)c.throttled, (double)c.throttled_ns / 1e9, c.cpus);
 }
 
 void dr_check_processes(struct dr_doctor *d)
 {
 	uint64_t need = d->run.gpus + OTHER_PROCESSES, limit;
 
-	if (!soft_limit(d, "processes", "Max processes", &limit))
+	if (!limit_of(d, "processes", "Max processes", false, &limit))
 		return;
 	if (limit >= need)
 		dr_find_ok(d, "processes", NULL, "threads and processes of this user: %s",

@@ -19,7 +19,7 @@ static void limits(const char *memlock, const char *files, const char *processes
 	snprintf(text, sizeof(text),
 		"Limit                     Soft Limit           Hard Limit           Units     \n"
 		"Max processes             %-20s unlimited            processes \n"
-		"Max open files            %-20s 1048576              files     \n"
+		"Max open files            128                  %-20s files     \n"
 		"Max locked memory         %-20s unlimited            bytes     \n",
 		processes, files, memlock);
 	put("/proc/self/limits", text);
@@ -68,7 +68,7 @@ static void memlock(void **state)
 static void open_files(void **state)
 {
 	(void)state;
-	/* 8 x (16 + 2 x 4 + 1) + 64 */
+	/* The hard limit: 8 x (16 + 2 x 4 + 7) + 2 x 4 + 16 */
 	limits("0", "271", "100000");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 272");
@@ -78,6 +78,21 @@ static void open_files(void **state)
 	limits("0", "unlimited", "100000");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_OK, "open-files", NULL, "unlimited");
+}
+
+static void cpu_quota(void **state)
+{
+	(void)state;
+	dr_check_cpu_quota(&doctor);
+	expect(DR_SEVERITY_OK, "cpu-quota", NULL, "no quota");
+	put("/proc/self/cgroup", "0::/a\n");
+	put("/sys/fs/cgroup/a/cpu.max", "150000 100000\n");
+	put("/sys/fs/cgroup/a/cpu.stat", "nr_throttled 0\nthrottled_usec 0\n");
+	dr_check_cpu_quota(&doctor);
+	expect(DR_SEVERITY_OK, "cpu-quota", NULL, "1.5 CPUs");
+	put("/sys/fs/cgroup/a/cpu.stat", "nr_throttled 12\nthrottled_usec 340000\n");
+	dr_check_cpu_quota(&doctor);
+	expect(DR_SEVERITY_WARN, "cpu-quota", NULL, "stopped its processes 12 times, for 0.34 s");
 }
 
 static void processes(void **state)
@@ -124,6 +139,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memlock),
 		cmocka_unit_test(open_files),
+		cmocka_unit_test(cpu_quota),
 		cmocka_unit_test(processes),
 		cmocka_unit_test(capabilities),
 	};

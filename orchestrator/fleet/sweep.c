@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -262,7 +263,10 @@ static void name_node(void *arg, uint32_t rank, const char *name)
 
 static int start_hub(struct sweep *s, struct dr_err *e)
 {
+	enum { OTHER_FILES = 64 };
 	const struct dr_options *o = s->o;
+	uint64_t need = (uint64_t)s->place.nodes + OTHER_FILES,
+		 limit = dr_limit_files(need + need / 2);
 	const struct dr_hub_opts ho = { .poller = s->loop.poller,
 		.coord = { .nodes = s->place.nodes,
 			.pattern = patterns[o->pattern],
@@ -277,7 +281,14 @@ static int start_hub(struct sweep *s, struct dr_err *e)
 		.local = order_local,
 		.look = look,
 		.arg = s };
-	int rc = dr_hub_create(&s->hub, &ho, e);
+	int rc =
+		limit < need
+			? dr_err_set(e, -EMFILE,
+				  "rank 0 of %u nodes needs %llu open files, and its hard limit is %llu; raise it "
+				  "(ulimit -Hn)",
+				  s->place.nodes, (unsigned long long)need,
+				  (unsigned long long)limit)
+			: dr_hub_create(&s->hub, &ho, e);
 
 	if (rc == 0 && s->hosts)
 		dr_place_names(s->hosts, name_node, s);

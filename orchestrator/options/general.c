@@ -117,7 +117,7 @@ static const struct dr_opt connection[] = {
 	{ .name = "max-memory", .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1, .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_memory),
 	  .help = "Refuse clients whose run needs more memory for channels at the server: GPUs x channels x "
-		  "(window x chunk + 256 KiB). Default: half of the host's memory, at most 8 GiB." },
+		  "(window x chunk + 256 KiB). Default: half of the free memory of host and cgroup, at most 8 GiB." },
 	{ .name = "max-session", .kind = DR_OPT_DURATION, .arg = "TIME", .def = "24h", .unit = "seconds",
 	  .max = 1e18,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(max_session_ns),

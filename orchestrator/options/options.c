@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 /* Of --max-memory. */
-static const uint64_t MEMORY_DEFAULT = (uint64_t)8 << 30;
 
 /* ---- the table: parser, help, man page, completion, environment names, JSON echo ---- */
 
@@ -136,15 +135,8 @@ static int check_warmup(struct dr_options *o, struct dr_err *e)
 /* What a client can make a server do. */
 static int check_limits(struct dr_options *o, struct dr_err *e)
 {
-	long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-
 	if (o->command != DR_CMDBIT_SERVER) /* the demo's client is our own */
 		o->max_memory = UINT64_MAX;
-	if (o->max_memory == 0) {
-		o->max_memory = MEMORY_DEFAULT;
-		if (pages > 0 && page > 0)
-			o->max_memory = DR_MIN(o->max_memory, (uint64_t)pages * (uint64_t)page / 2);
-	}
 	if (!o->allow_from)
 		return 0;
 	int rc = dr_networks_parse(o->allow_from, &o->allow, e);

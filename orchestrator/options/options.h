@@ -105,7 +105,7 @@ struct dr_options {
 	/* server */
 	const char *allow_from;
 	struct dr_networks allow; /* n 0: all */
-	uint64_t max_memory;	  /* bytes; set by dr_options_parse if not given */
+	uint64_t max_memory;	  /* bytes; 0: the default */
 	int64_t max_session_ns;	  /* 0: no limit */
 
 	const char *user;

@@ -102,6 +102,15 @@ enum dr_plan_end { DR_PLAN_CLIENT, DR_PLAN_SERVER };
 unsigned dr_plan_per_direction(const struct dr_plan *p);
 unsigned dr_plan_n_bulk(const struct dr_plan *p);
 unsigned dr_plan_n_channels(const struct dr_plan *p);
+/*
+ * Open files of a run at one end: a socket of each path; per GPU a listener and a datagram
+ * socket on each rail, one of the bootstrap, and six of its worker; two sockets on each rail for
+ * the heartbeats; control, log and guard.
+ */
+static inline uint64_t dr_plan_files(unsigned gpus, unsigned channels, unsigned rails)
+{
+	return (uint64_t)gpus * (2 * channels + 2 * rails + 7) + 2 * rails + 16;
+}
 /* Handles of a GPU in each direction: one per rail, one per channel, and the last ones: of the peer
  * (channel/peer.h), one per rail. */
 unsigned dr_plan_n_handles(const struct dr_plan *p);

@@ -372,6 +372,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	/* Rails without a partner are left out now, so that a fault may meet another NIC. */
 	if (rc == 0)
 		rc = dr_inject_check_all(s, &c->faults, e);
+	if (rc == 0)
+		rc = dr_session_check_limits(s, e);
 	if (rc)
 		return rc;
 	dr_unused_find(s, &c->silent);

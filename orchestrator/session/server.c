@@ -178,22 +178,6 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	return rc;
 }
 
-/* The message buffers of all workers (engine/engine.c), and the channels' own memory. */
-static int check_memory(const struct server *v, struct dr_err *e)
-{
-	enum { CHANNEL_BYTES = 256 << 10 }; /* with two connections; 200 KiB as measured */
-	const struct dr_plan *p = &v->s.plan;
-	uint64_t n = (uint64_t)p->n_gpus * dr_plan_n_channels(p);
-	uint64_t bytes = n * (p->window * dr_engine_stride(p->chunk_max) + CHANNEL_BYTES);
-
-	if (bytes <= v->s.opt->max_memory)
-		return 0;
-	return dr_err_set(e, -ENOBUFS,
-		"the run needs %.1f MiB for channels at the server, which allows %.1f MiB; use "
-		"fewer --channels, a smaller --window or --chunk, or raise --max-memory of the server",
-		(double)bytes / (1 << 20), (double)v->s.opt->max_memory / (1 << 20));
-}
-
 static int serve(struct server *v, struct dr_err *e)
 {
 	struct dr_session *s = &v->s;
@@ -285,7 +269,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 		refuse(s, dr_session_exit(e.code), &e);
 		return;
 	}
-	v->accepted = check_memory(v, &e) == 0 && dr_inject_allowed(s, &e) == 0 &&
+	v->accepted = dr_session_check_limits(s, &e) == 0 && dr_inject_allowed(s, &e) == 0 &&
 		      dr_inject_check_offered(s, &e) == 0;
 	if (!v->accepted || serve(v, &e)) {
 		refuse(s, DR_EXIT_ENV, &e);

@@ -370,6 +370,11 @@ void dr_local_finish(struct dr_local *l);
 /* Retransmissions of the GPU in this phase; DR_UNSET: the transport does not tell. */
 int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
 
+/* limits.c. Before anything is opened: has this process the memory, the open files, whose soft
+ * limit is raised, and the ports that the plan needs? -ENOBUFS, -EMFILE, -EADDRINUSE with both
+ * numbers. */
+int dr_session_check_limits(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
+
 /* Warns if the session has one rail only; at both ends, when it begins. */
 void dr_session_warn_one_rail(const struct dr_plan *p);
 

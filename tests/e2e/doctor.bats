@@ -75,13 +75,15 @@ no_finding() {
 }
 
 @test "too few open files: status 2, and the command of the finding fixes it" {
-	ulimit -S -n 100
-	gives 2 doctor "${LO[@]}" -N 32
-	finding open-files fail
+	(
+		ulimit -n 100
+		gives 2 doctor "${LO[@]}" -N 32
+		finding open-files fail
+	)
 	local remedy
 	remedy=$(jq -r '.findings[] | select(.check == "open-files") | .remedy' d.json)
 	[[ $remedy =~ ^ulimit\ -n\ ([0-9]+) ]]
-	ulimit -S -n "${BASH_REMATCH[1]}"
+	ulimit -n "${BASH_REMATCH[1]}"
 	doctor "${LO[@]}" -N 32
 	finding open-files ok
 }

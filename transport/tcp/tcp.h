@@ -124,6 +124,8 @@ void dr_tcp_known_add(const struct tcp_rail *r, int fd);
 /* Sockets. */
 enum { TCP_NAME_LEN = 80 };
 void dr_tcp_addr_format(const struct sockaddr_storage *sa, char out[TCP_NAME_LEN]);
+/* What to do when a port is taken; 0: when the kernel has none to give. */
+const char *dr_tcp_port_advice(uint16_t port);
 /* Non-blocking socket bound to the rail's device, address and port (0: the kernel's choice). */
 int dr_tcp_sock_open(
 	const struct tcp_rail *r, int type, uint16_t port, bool reuse, int *fd, struct dr_err *e);

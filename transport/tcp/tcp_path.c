@@ -12,9 +12,12 @@
 
 #include "base/clock.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/units.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <stdarg.h>
@@ -284,6 +287,7 @@ static int create(struct dr_rail *br, const struct dr_path_params *par, struct d
 static void dial(struct tcp_path *p)
 {
 	struct tcp_rail *r = tcp_path_rail(p);
+	static atomic_flag told = ATOMIC_FLAG_INIT;
 	char doing[160], to[TCP_NAME_LEN];
 	struct dr_err e;
 
@@ -297,7 +301,14 @@ static void dial(struct tcp_path *p)
 	dr_tcp_sock_tune(r, p->base.po.fd);
 	if (connect(p->base.po.fd, (struct sockaddr *)&r->peer, dr_sa_len(&r->peer)) < 0 &&
 		errno != EINPROGRESS) {
-		dr_tcp_fail_socket(p, -errno, doing);
+		err = -errno;
+		/* The address was bound before, so what lacks is a port. */
+		if (err == -EADDRNOTAVAIL)
+			dr_append(doing, sizeof(doing), ": no free local port; %s",
+				dr_tcp_port_advice(0));
+		dr_tcp_fail_socket(p, err, doing);
+		if (err == -EADDRNOTAVAIL && !atomic_flag_test_and_set(&told))
+			dr_warn("tcp", "%s", p->base.text);
 		return;
 	}
 	dr_tcp_watch(p, EPOLLIN); /* the peer speaks first */

@@ -57,9 +57,8 @@ static int open_at(
 	if (type == SOCK_STREAM && listen(fd, LISTEN_BACKLOG) < 0) {
 		err = -errno;
 		close(fd);
-		return dr_err_set(e, err,
-			"rail %u: cannot listen on port %u: %s; choose other data ports",
-			r->base.index, port, dr_errno_name(err));
+		return dr_err_set(e, err, "rail %u: cannot listen on port %u: %s; %s",
+			r->base.index, port, dr_errno_name(err), dr_tcp_port_advice(port));
 	}
 	po->fd = fd;
 	return 0;
@@ -75,8 +74,9 @@ static int open_in_range(struct tcp_rail *r, int type, struct dr_pollable *po, s
 			return err;
 	}
 	return dr_err_set(e, -EADDRINUSE,
-		"rail %u: every %s port of %u..%u is taken; choose other data ports", r->base.index,
-		type == SOCK_STREAM ? "TCP" : "UDP", r->par.port_min, r->par.port_max);
+		"rail %u: every %s port of %u..%u is taken; name more data ports, or others",
+		r->base.index, type == SOCK_STREAM ? "TCP" : "UDP", r->par.port_min,
+		r->par.port_max);
 }
 
 static int check_params(const struct dr_rail_params *p, struct dr_err *e)

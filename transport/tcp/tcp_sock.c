@@ -108,6 +108,12 @@ static int bind_device(const struct tcp_rail *r, int fd, struct dr_err *e)
 			       : "that needs CAP_NET_RAW on this kernel");
 }
 
+const char *dr_tcp_port_advice(uint16_t port)
+{
+	return port ? "choose other data ports"
+		    : "widen net.ipv4.ip_local_port_range with sysctl -w";
+}
+
 static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, struct dr_err *e)
 {
 	struct sockaddr_storage sa = r->par.local;
@@ -125,8 +131,7 @@ static int bind_addr(const struct tcp_rail *r, int fd, int type, uint16_t port, 
 	dr_tcp_addr_format(&sa, name);
 	return dr_err_set(e, err, "rail %u: cannot bind to %s%s%s: %s; %s", r->base.index, name,
 		r->ifname[0] ? " on " : "", r->ifname, dr_errno_name(err),
-		err == -EADDRINUSE ? "choose other data ports"
-				   : "check the address with `ip addr`");
+		err == -EADDRINUSE ? dr_tcp_port_advice(port) : "check the address with `ip addr`");
 }
 
 int dr_tcp_sock_open(

@@ -1,0 +1,55 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: Apache-2.0
+# Limits of the process and its host: what a run needs is taken, or refused before it begins, with both numbers.
+
+load usual
+
+MANY=(-g 0-3 -N 16 -s 64K -D 100ms -q)
+
+# Then SOFT HARD COMMAND...: with these limits of open files.
+# shellcheck disable=SC2016 # for that bash
+UNDER=(bash -c 'ulimit -Sn "$1" && ulimit -Hn "$2" && exec "${@:3}"' -)
+
+@test "the soft limit of open files is raised, at both ends" {
+	free_port
+	start server "${UNDER[@]}" 100 1000 "$DUALRAIL" server -g 0-3 --port "$port" -q
+	gives 0 "${UNDER[@]}" 100 1000 "$DUALRAIL" client 127.0.0.1 --port "$port" "${MANY[@]}"
+	[[ $(awk '/Max open files/ { print ($4 > 100 ? "raised" : $4) }' "/proc/$server/limits") == raised ]]
+}
+
+@test "a hard limit of open files that is too low: status 2 before the run, at either end" {
+	start_server
+	tells 2 "needs about 106 open files at the client, whose hard limit is 100; raise it (ulimit -Hn" \
+		"${UNDER[@]}" 100 100 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 16
+	free_port
+	start server "${UNDER[@]}" 100 100 "$DUALRAIL" server -g 0-1 --port "$port"
+	wait_for grep -q listening server.err
+	tells 2 "needs about 106 open files at the server, whose hard limit is 100; raise it (ulimit -Hn" client -N 16
+	gives 0 client -N 1 -D 100ms -q
+	tells 2 "hard limit of open files is too low" "${UNDER[@]}" 100 100 "$DUALRAIL" doctor -g 0-1 -N 16 --memory host
+}
+
+@test "more memory than is free: status 2 before the run" {
+	start_server --max-memory 9T
+	tells 2 "MiB for channels at the server, which has free, in the host and its cgroup," \
+		client -N 64 --window 256 --chunk 64M -s 64M
+}
+
+@test "too few ports: status 2 before the run names the setting" {
+	two_rails
+	server_in_b
+	tells 2 "needs 4 ports at the client, where --data-ports has 3" client_in_a --data-ports 30000-30002
+	gives 0 client_in_a --data-ports 30000-30003 -D 100ms -q
+	ip netns exec "$A" sysctl -qw net.ipv4.ip_local_port_range="40000 40007"
+	tells 2 "ports at the client, where net.ipv4.ip_local_port_range has 8" client_in_a
+	# Taken by others.
+	ip netns exec "$A" sysctl -qw net.ipv4.ip_local_port_range="41000 41019"
+	start taker ip netns exec "$A" python3 -c '
+import socket, time
+taken = [socket.socket() for i in range(20)]
+for i, s in enumerate(taken): s.bind(("0.0.0.0", 41000 + i))
+print("taken", flush=True)
+time.sleep(600)'
+	wait_for grep -q taken taker.out
+	tells 3 "widen net.ipv4.ip_local_port_range" client_in_a --connect-timeout 1s
+}
