@@ -7,8 +7,9 @@
 #include "base/units.h"
 
 /*
- * The completion script of bash, made from the table. It is complete in itself: nothing is asked from the program
- * while somebody types. Words and names of the table have no blanks and no quotes.
+ * The completion script of bash, made from the table. It is complete in itself: nothing is asked
+ * from the program while somebody types. Words and names of the table have no blanks and no
+ * quotes.
  */
 
 enum { WORDS_MAX = 512 }; /* all words of one value */

@@ -267,6 +267,9 @@ struct dr_channel_answers {
 void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now_ns);
 /* This process was stalled for for_ns: timers that judge the peer are extended by it. */
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
+/* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence
+ * against the rail. */
+void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
 /* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
 /* Path `index` is READY at this end. */

@@ -311,7 +311,16 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 static void act_switched(struct dr_channel *ch)
 {
 	struct dr_switch_record *r = &ch->fo.done;
+	char why[sizeof(r->cause)];
 
+	/* Links and connections that fail are told by the kernel or NIC. */
+	if (!r->planned && (r->err == -ETIMEDOUT || !r->self_detected) &&
+		r->detect_ns <= ch->late_until_ns &&
+		r->detect_ns >= ch->late_until_ns - 2 * ch->late_ns) {
+		memcpy(why, r->cause, sizeof(why));
+		snprintf(r->cause, sizeof(r->cause), "after an own stall of %.3g ms: %.56s",
+			(double)ch->late_ns / 1e6, why);
+	}
 	ch->replayed_messages += r->replayed_messages;
 	r->replayed_bytes = ch->replayed_bytes - ch->replayed_before;
 	ch->replayed_before = ch->replayed_bytes;
@@ -607,6 +616,14 @@ void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now)
 {
 	dr_fo_own_stall(&ch->fo, for_ns, now);
+}
+
+void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now)
+{
+	if (for_ns <= ch->late_ns && now <= ch->late_until_ns)
+		return;
+	ch->late_ns = for_ns;
+	ch->late_until_ns = now + for_ns;
 }
 
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now)

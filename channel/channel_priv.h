@@ -28,9 +28,10 @@ struct dr_channel {
 	struct dr_channel_params prm;
 	struct dr_fo fo;
 	struct dr_channel_path path[DR_PATHS];
-	int64_t now;	    /* of the current call */
-	int64_t started_ns; /* DR_NEVER: not yet */
-	uint64_t reported;  /* messages reported to ops->completed */
+	int64_t now;			/* of the current call */
+	int64_t started_ns;		/* DR_NEVER: not yet */
+	int64_t late_ns, late_until_ns; /* see dr_channel_late */
+	uint64_t reported;		/* messages reported to ops->completed */
 	uint64_t bytes_done;
 	bool dead_told;
 	struct dr_err unsafe; /* the first connection that could not be destroyed; code 0: none */

@@ -24,6 +24,28 @@ static void test_a_black_hole_under_data_is_found_fast(void **state)
 	}
 }
 
+/* A switch after a time without the processor says so, and is no evidence against the rail. */
+static void test_a_switch_after_an_own_stall_says_so(void **state)
+{
+	struct dr_sim_opts o = small_packets();
+
+	(void)state;
+	for (unsigned stalled = 0; stalled < 2; stalled++) {
+		flow_open(&f, &o, WARM_NS);
+		dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
+		if (stalled)
+			dr_sim_world_step(f.p.w, dr_sim_world_now(f.p.w) + 300 * DR_NS_PER_MS);
+		flow_for(&f, DR_NS_PER_S);
+		assert_int_equal(sender_stats(&f).active, 1);
+		for (unsigned end = 0; end < 2; end++) {
+			assert_true(f.p.cause[end][0]);
+			assert_int_equal(strncmp(f.p.cause[end], "after an own stall of ", 22) == 0,
+				stalled);
+		}
+		flow_close(&f);
+	}
+}
+
 /* Large segments are lost, small ones and heartbeats pass. The rail is not used again before a datagram of
  * full size passes. */
 static void test_a_hole_for_large_packets(void **state)
@@ -502,6 +524,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_black_hole_under_data_is_found_fast),
+		cmocka_unit_test(test_a_switch_after_an_own_stall_says_so),
 		cmocka_unit_test(test_a_hole_for_large_packets),
 		cmocka_unit_test(test_a_rail_known_to_lose_large_packets),
 		cmocka_unit_test(test_a_grey_rail_is_no_refuge),

@@ -243,6 +243,10 @@ static void watch_self(struct dr_manager *m)
 	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
 
 	m->ticked_ns = m->now;
+	if (late > atomic_load_explicit(&m->rates->own_stall_ns, memory_order_relaxed))
+		atomic_store_explicit(&m->rates->own_stall_ns, late, memory_order_relaxed);
+	for (struct mgr_channel *c = m->channels; late >= m->prm.heartbeat_ns && c; c = c->next)
+		dr_channel_late(c->ch, late, m->now);
 	for (struct mgr_channel *c = m->channels; late > OWN_STALL_NS && c; c = c->next) {
 		dr_channel_own_stall(c->ch, late, m->now);
 		dr_channel_probe(c->ch, m->now);

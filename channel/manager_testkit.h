@@ -24,6 +24,7 @@ struct pair {
 	unsigned downs[2][RAILS], ups[2][RAILS]; /* verdicts reported */
 	bool slow[2][RAILS];			 /* degraded reported, and not taken back */
 	unsigned stalls[2], losses[2]; /* silence reported: the peer is stopped, or gone */
+	char cause[2][96];	       /* of the last switch reported */
 	int failed[2][FAILED];	       /* errors reported, by number modulo FAILED */
 	struct told {
 		struct pair *p;
@@ -71,9 +72,18 @@ static inline void on_failed(
 	t->p->failed[t->end][dr_channel_id(ch) % FAILED] = err;
 }
 
-static const struct dr_manager_ops ops = {
-	.rail = on_rail, .silence = on_silence, .degraded = on_degraded, .channel.failed = on_failed
-};
+static inline void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
+{
+	struct told *t = arg;
+
+	(void)ch;
+	memcpy(t->p->cause[t->end], rec->cause, sizeof(rec->cause));
+}
+
+static const struct dr_manager_ops ops = { .rail = on_rail,
+	.silence = on_silence,
+	.degraded = on_degraded,
+	.channel = { .failed = on_failed, .switched = on_switched } };
 
 /* Channel c: its primary is rail c, end 0 sends. */
 static inline struct dr_channel *open_end(struct pair *p, uint32_t id, unsigned end)

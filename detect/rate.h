@@ -56,6 +56,8 @@ struct dr_rail_rates {
 	/* Silences that ended before the rail was declared down, by missed heartbeats; the last: or
 	 * more. Relaxed atomics, as an exception from the lock. */
 	_Atomic uint64_t silences[DR_RATE_RAILS_MAX][DR_DETECT_SILENCES];
+	/* The longest time that a worker was late; the same. */
+	_Atomic int64_t own_stall_ns;
 	pthread_mutex_t lock;
 	unsigned n_rails;
 	struct dr_rate_rail rail[DR_RATE_RAILS_MAX];

@@ -322,8 +322,10 @@ static int on_stats(const struct nlmsghdr *nlh, void *arg)
 		.tx_packets = s.tx_packets,
 		.rx_dropped = s.rx_dropped,
 		.tx_dropped = s.tx_dropped,
+		.rx_missed = s.rx_missed_errors,
 		.rx_errors = s.rx_errors,
-		.tx_errors = s.tx_errors };
+		.tx_errors = s.tx_errors,
+		.carrier_changes = dr_nl_u32(t.at[IFLA_CARRIER_CHANGES]) };
 	return MNL_CB_OK;
 }
 

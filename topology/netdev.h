@@ -47,7 +47,8 @@ struct dr_netdev {
 
 struct dr_netdev_counters {
 	uint64_t rx_bytes, tx_bytes, rx_packets, tx_packets;
-	uint64_t rx_dropped, tx_dropped, rx_errors, tx_errors;
+	uint64_t rx_dropped, tx_dropped, rx_missed, rx_errors, tx_errors;
+	uint64_t carrier_changes; /* up or down */
 };
 
 /* All devices, in ascending ifindex. Free with dr_netdev_list_free. Errors: -ENOMEM, the socket's. */

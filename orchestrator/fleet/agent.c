@@ -68,14 +68,9 @@ static char *run_config(const struct dr_options *o, int way)
 
 static json_t *nic_json(const struct dr_netdev *d)
 {
-	struct dr_netdev_counters c;
-	struct dr_err e;
-	bool counted = dr_netdev_counters(d->ifindex, &c, &e) == 0;
-
-	return json_pack("{s:s, s:b, s:b, s:o, s:o}", "name", d->name, "up", d->up, "carrier",
+	return json_pack("{s:s, s:b, s:b, s:o}", "name", d->name, "up", d->up, "carrier",
 		d->running, "speed_mbps",
-		d->speed_mbps > 0 ? json_integer(d->speed_mbps) : json_null(), "rx_errors",
-		counted ? json_integer((json_int_t)c.rx_errors) : json_null());
+		d->speed_mbps > 0 ? json_integer(d->speed_mbps) : json_null());
 }
 
 static json_t *nics_json(void)
@@ -94,28 +89,6 @@ static json_t *nics_json(void)
 	return a;
 }
 
-/* The same with errors since the begin. */
-static json_t *nics_since(const struct dr_sweep_agent *a)
-{
-	json_t *now = nics_json(), *row, *first;
-	size_t i, k;
-
-	json_array_foreach(now, i, row)
-	{
-		json_array_foreach(a->first_nics, k, first)
-		{
-			json_int_t was = json_integer_value(json_object_get(first, "rx_errors"));
-			json_t *is = json_object_get(row, "rx_errors");
-
-			if (json_equal(
-				    json_object_get(first, "name"), json_object_get(row, "name")) &&
-				json_is_integer(is))
-				json_integer_set(is, json_integer_value(is) - was);
-		}
-	}
-	return now;
-}
-
 /* ---- runs ---- */
 
 static void start_next(struct dr_sweep_agent *a);
@@ -129,7 +102,7 @@ static void report(struct dr_sweep_agent *a, json_t *figures)
 	json_object_set_new(msg, "id", json_integer(a->now.id));
 	json_object_set_new(msg, "attempt", json_integer(a->now.attempt));
 	json_object_set_new(msg, "client", json_boolean(a->now.client));
-	json_object_set_new(msg, "nics", nics_since(a));
+	json_object_set_new(msg, "nics", nics_json());
 	a->report(a->arg, msg);
 	json_decref(msg);
 }

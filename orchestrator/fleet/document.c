@@ -29,8 +29,7 @@ static DR_TABLE(nic_fields, "nic", T, "a NIC of a node",
 	F(BOOL, "up", up, "set up by the administrator"),
 	F(BOOL, "carrier", carrier, "its link is there"),
 	F(BOOL, "told", told,
-		"the node described it; false: only runs named it, e.g. an RDMA device"),
-	F(INT, "rx_errors", rx_errors, "receive errors during the sweep, by its own counter"));
+		"the node described it; false: only runs named it, e.g. an RDMA device"));
 #undef T
 
 #define T struct dr_sweep_node
@@ -73,7 +72,7 @@ struct pair_row {
 	int state;
 	unsigned attempts;
 	int64_t exit_code;
-	const char *text;
+	const char *text, *counters;
 	double rtt_us, rtt_p99_us;
 	json_t *lanes, *unused;
 };
@@ -87,6 +86,8 @@ static DR_TABLE(pair_fields, "pair", T, "a pair of nodes",
 	F(UINT, "attempts", attempts, "runs, this sweep's and those of --resume"),
 	F(INT, "exit_code", exit_code, "exit status of the client's last run"),
 	F(TEXT, "error", text, "why it failed"),
+	F(TEXT, "counters", counters,
+		"counters of errors, drops and link changes that grew in its last run, by end and NIC"),
 	F(NUM, "rtt_us", rtt_us, "largest median round trip of a GPU, with --test lat"),
 	F(NUM, "rtt_p99_us", rtt_p99_us, "largest 99th percentile of the round trip of a GPU"),
 	F(JSON, "lanes", lanes, "its figures", .row = &lane_fields),
@@ -234,6 +235,7 @@ static json_t *pairs_json(const struct dr_hub *h, double median)
 			.attempts = r->attempts,
 			.exit_code = r->exit_code >= 0 ? r->exit_code : DR_UNSET,
 			.text = r->state == DR_SWEEP_FAILED ? r->text : NULL,
+			.counters = r->counters,
 			.rtt_us = (double)r->rtt_us,
 			.rtt_p99_us = (double)r->rtt_p99_us,
 			.lanes = lanes_json(h, r, median),
@@ -346,7 +348,7 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 {
 	struct pair_row row;
 	struct dr_sweep_result *r;
-	char error[200];
+	char error[400];
 	int rc = dr_fields_from_json(&pair_fields, &row, obj, e);
 
 	if (rc)
@@ -366,6 +368,8 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 		rc = dr_err_set(e, -EPROTO, "an unused NIC without a name");
 	if (rc)
 		return rc;
+	dr_text_copy(error, sizeof(error), dr_json_string(obj, "counters"));
+	r->counters = dr_strdup(error);
 	dr_text_copy(error, sizeof(error), dr_json_string(obj, "error"));
 	if (row.state == DR_SWEEP_FAILED)
 		dr_sweep_fail(r, error);

@@ -123,8 +123,7 @@ static void take_nics(struct dr_sweep_node *n, const json_t *rows)
 
 	json_array_foreach(rows, i, row)
 	{
-		const json_t *speed = json_object_get(row, "speed_mbps"),
-			     *errors = json_object_get(row, "rx_errors");
+		const json_t *speed = json_object_get(row, "speed_mbps");
 		int k = dr_sweep_nic_index(n, dr_json_string(row, "name"));
 
 		if (k < 0)
@@ -134,9 +133,6 @@ static void take_nics(struct dr_sweep_node *n, const json_t *rows)
 		n->nic[k].carrier = json_is_true(json_object_get(row, "carrier"));
 		n->nic[k].speed_mbps =
 			json_is_integer(speed) ? json_integer_value(speed) : DR_UNSET;
-		n->nic[k].rx_errors = json_is_integer(errors) && json_integer_value(errors) >= 0
-					      ? json_integer_value(errors)
-					      : DR_UNSET;
 	}
 }
 

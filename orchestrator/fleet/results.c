@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <math.h>
@@ -22,7 +23,7 @@ int dr_sweep_nic_index(struct dr_sweep_node *n, const char *name)
 	if (!grown)
 		return -1;
 	n->nic = grown;
-	n->nic[n->n_nics] = (struct dr_sweep_nic){ .speed_mbps = DR_UNSET, .rx_errors = DR_UNSET };
+	n->nic[n->n_nics] = (struct dr_sweep_nic){ .speed_mbps = DR_UNSET };
 	dr_text_copy(n->nic[n->n_nics].name, sizeof(n->nic->name), name);
 	return (int)n->n_nics++;
 }
@@ -38,8 +39,9 @@ void dr_sweep_result_fini(struct dr_sweep_result *r)
 {
 	dr_free(r->lane);
 	dr_free(r->text);
+	dr_free(r->counters);
 	r->lane = NULL;
-	r->text = NULL;
+	r->text = r->counters = NULL;
 	r->n_lanes = 0;
 }
 
@@ -161,6 +163,23 @@ static json_t *unused_json(const json_t *doc)
 	return a;
 }
 
+/* "client eth1: rx_missed +12; server eth1: symbol_error +3". */
+static void name_counters(const json_t *doc, char *buf, size_t len)
+{
+	const json_t *row;
+	size_t i;
+
+	buf[0] = '\0';
+	json_array_foreach(json_object_get(doc, "nics"), i, row)
+	{
+		const char *grown = dr_json_string(row, "grown");
+
+		if (*grown)
+			dr_append(buf, len, "%s%s %s: %s", buf[0] ? "; " : "",
+				dr_json_string(row, "side"), dr_json_string(row, "name"), grown);
+	}
+}
+
 /* The largest of all GPUs. */
 static double worst_rtt(const json_t *doc, const char *percentile)
 {
@@ -184,14 +203,17 @@ json_t *dr_sweep_figures(const json_t *doc, int exit_code, const char *text)
 	const json_t *cells = json_object_get(json_object_get(doc, "matrix"), "cells");
 	const char *why = dr_json_string(json_array_get(json_object_get(doc, "errors"), 0), "text");
 	double p50 = worst_rtt(doc, "p50"), p99 = worst_rtt(doc, "p99");
+	char counters[400];
 
+	name_counters(doc, counters, sizeof(counters));
 	sum_cells(&s, cells);
 	if (!s.n)
 		sum_total(&s, doc);
-	return json_pack("{s:i, s:s, s:o, s:o, s:o, s:o}", "exit_code", exit_code, "text",
-		*why ? why : text, "rtt_us", isfinite(p50) ? json_real(p50) : json_null(),
-		"rtt_p99_us", isfinite(p99) ? json_real(p99) : json_null(), "lanes", lanes_json(&s),
-		"unused", unused_json(doc));
+	return json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:o}", "exit_code", exit_code, "text",
+		*why ? why : text, "counters", counters, "rtt_us",
+		isfinite(p50) ? json_real(p50) : json_null(), "rtt_p99_us",
+		isfinite(p99) ? json_real(p99) : json_null(), "lanes", lanes_json(&s), "unused",
+		unused_json(doc));
 }
 
 /* ---- at the coordinator ---- */
@@ -370,6 +392,8 @@ int dr_sweep_take(struct dr_sweep_result *r, struct dr_sweep_node *client,
 	}
 	r->exit_code = (int16_t)json_integer_value(code);
 	read_unused(json_object_get(figures, "unused"), client, server, now.unused);
+	dr_free(r->counters);
+	r->counters = dr_strdup(dr_json_string(figures, "counters"));
 	/* Wrong data and thresholds end a run that has its figures. */
 	bool measured =
 		now.n_lanes && (r->exit_code == 0 || r->exit_code == 6 || r->exit_code == 7);

@@ -20,7 +20,6 @@ struct dr_sweep_nic {
 	int64_t speed_mbps; /* DR_UNSET: unknown */
 	bool up, carrier;   /* set up by the administrator; link is there */
 	bool told;	    /* by the node; false: only named by runs */
-	int64_t rx_errors;  /* during the sweep, by its own counter; DR_UNSET: unknown */
 };
 
 enum dr_sweep_presence { DR_SWEEP_AWAITED, DR_SWEEP_PRESENT, DR_SWEEP_LOST };
@@ -65,6 +64,7 @@ struct dr_sweep_result {
 	float rtt_p99_us;   /* largest 99th percentile of a GPU */
 	uint32_t unused[2]; /* bit i: the client's, the server's NIC i was not usable */
 	char *text;	    /* of a failure; NULL: none */
+	char *counters;	    /* that grew in the last run, by end and NIC; NULL: none */
 };
 
 /* The node's NIC of that name, added if there is room; -1: none. */

@@ -374,6 +374,25 @@ static unsigned measured_nics(const struct verdict_search *s, uint32_t rank)
 	return (unsigned)__builtin_popcount(mask);
 }
 
+/* Those of the NIC that grew during a run, of the first one of them. */
+static void add_counters(const struct verdict_search *s, struct dr_sweep_finding *x)
+{
+	for (size_t i = 0; i < s->j->n_results; i++) {
+		const struct dr_sweep_result *r = &s->j->result[i];
+		const char *at = r->counters;
+		char end[48];
+
+		snprintf(end, sizeof(end),
+			"%s %s: ", r->pair.client == x->rank ? "client" : "server", x->nic);
+		if (!at || (r->pair.client != x->rank && r->pair.server != x->rank) ||
+			!(at = strstr(at, end)))
+			continue;
+		at += strlen(end);
+		dr_append(x->text, sizeof(x->text), "; %.*s", (int)strcspn(at, ";"), at);
+		return;
+	}
+}
+
 /* dir: in which the figures are low; alone: in which they are without data the other way. */
 static void describe_port(const struct verdict_search *s, struct dr_sweep_finding *x,
 	const struct dr_sweep_nic *nic, const bool dir[2], enum alone alone)
@@ -397,9 +416,7 @@ static void describe_port(const struct verdict_search *s, struct dr_sweep_findin
 		dr_append(x->text, sizeof(x->text),
 			"; its link is at %lld Mb/s, most others at %lld",
 			(long long)nic->speed_mbps, (long long)usual_speed(s));
-	if (nic->rx_errors > 0)
-		dr_append(x->text, sizeof(x->text), "; %lld receive errors",
-			(long long)nic->rx_errors);
+	add_counters(s, x);
 	dr_append(x->text, sizeof(x->text), "%s", notes[alone]);
 	if (measured_nics(s, (uint32_t)x->rank) == 1)
 		dr_append(x->text, sizeof(x->text),

@@ -241,8 +241,14 @@ static void dead_nics_and_slow_links_are_cables(void **state)
 	for (uint32_t i = 0; i < N; i++)
 		f.node[i].nic[0].speed_mbps = f.node[i].nic[1].speed_mbps = 100000;
 	f.node[3].nic[1].speed_mbps = 25000;
+	for (size_t i = 0; i < f.n; i++)
+		if (f.result[i].pair.client == 3)
+			f.result[i].counters = dr_strdup(
+				"server eth1: rx_errors +1; client eth1: symbol_error +7");
 	judge(&f);
 	only(&f, DR_SWEEP_BAD_CABLE, 3, "eth1", 7);
+	assert_non_null(strstr(f.v.v[0].text, "; symbol_error +7"));
+	assert_null(strstr(f.v.v[0].text, "rx_errors"));
 	drop(&f);
 	build(&f, NULL);
 	for (size_t i = 0; i < f.n; i++) {

@@ -174,6 +174,53 @@ static void counts_of_many_switches_are_bounded(void **state)
 	assert_int_equal(row.replayed_bytes, INT64_C(1) << 53);
 }
 
+static void says(struct dr_record *rec, const char *text, bool is)
+{
+	char *all = NULL;
+	size_t len;
+	FILE *f = open_memstream(&all, &len);
+
+	dr_table_print(rec, f);
+	assert_int_equal(fclose(f), 0);
+	if ((strstr(all, text) != NULL) != is)
+		fail_msg("%s in: %s", text, all);
+	free(all);
+}
+
+/* Beside late detections: did the end get the processor? And the counters of its NICs. */
+static void tables_say_what_was_in_the_way(void **state)
+{
+	struct dr_record *rec;
+	struct dr_env_row end;
+	struct dr_nic_row nic;
+
+	(void)state;
+	assert_int_equal(dr_record_create(&rec), 0);
+	rec->detection.heartbeat_ns = 10 * MS;
+	dr_fields_init(&dr_env_fields, &end);
+	end.side = DR_END_SERVER;
+	end.cpu_quota = 1.5;
+	end.throttled = 12;
+	end.throttled_ns = 340 * MS;
+	end.stall_ns = 34 * MS;
+	dr_record_add(rec, environment, &end);
+	says(rec,
+		"Processor, server: throttled 12 times for 340.0 ms in all (cpu.max: 1.50 CPUs)\n",
+		true);
+	says(rec, "Processor, server: a worker", false); /* nothing was detected */
+	fault(rec, 0, 5, 9, 7);
+	says(rec, "\nProcessor, server: a worker was up to 34.00 ms late", true);
+	rec->environment.v[0].stall_ns = 9 * MS;
+	says(rec, "Processor, server: a worker", false);
+	dr_fields_init(&dr_nic_fields, &nic);
+	nic.side = DR_END_CLIENT;
+	snprintf(nic.name, sizeof(nic.name), "eth1");
+	snprintf(nic.grown, sizeof(nic.grown), "rx_missed +12");
+	dr_record_add(rec, nics, &nic);
+	says(rec, "  COUNTERS: client eth1: rx_missed +12\n", true);
+	dr_record_destroy(rec);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -181,6 +228,7 @@ int main(void)
 		cmocka_unit_test(it_counts_as_a_gap),
 		cmocka_unit_test(every_output_has_it),
 		cmocka_unit_test(counts_of_many_switches_are_bounded),
+		cmocka_unit_test(tables_say_what_was_in_the_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,7 +206,7 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_silence_fields, AT(silences), MAX(2 * DR_DETECT_SILENCES, ALL | RAIL),
 		.csv = "silence" },
 	{ &dr_latency_fields, AT(latency), MAX(PHASES, ALL | GPU), .csv = "latency" },
-	{ &dr_env_fields, AT(environment), MAX(2, ALL) },
+	{ &dr_env_fields, AT(environment), MAX(2, ALL), .csv = "environment" },
 	{ &dr_env_nic_fields, AT(environment_nics), MAX(2, ALL | RAIL) },
 	/* A server tells the GPUs of its earlier sessions, too. */
 	{ &dr_memory_fields, AT(memory), MAX(128, ALL | PLACE) },

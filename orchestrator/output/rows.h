@@ -194,6 +194,13 @@ BEGIN
 		.help = "Increase of the interface's own counter of received bytes."))
 	F(INT, counter_tx_packets, "increase of the interface's counter of sent packets")
 	F(INT, counter_rx_packets, "increase of the interface's counter of received packets")
+	F(INT, errors, "increase of its error counters: rx_errors, tx_errors; RDMA: symbol_error, port_rcv_errors, "
+		"local_link_integrity_errors", METRIC("nic_errors", .help = "Increase of the NIC's error counters."))
+	F(INT, drops, "increase of its drop counters: rx_dropped, tx_dropped, rx_missed; RDMA: port_xmit_discards",
+		METRIC("nic_drops", .help = "Increase of the NIC's drop counters."))
+	F(INT, link_changes, "changes of its carrier, up or down; RDMA: link_downed, link_error_recovery",
+		METRIC("nic_link_changes", .help = "Changes of the NIC's carrier, up or down."))
+	S(160, grown, "the counters among these that grew, and by how much")
 	F(INT, connections, "paths established over this NIC, rebuilds included", METRIC("nic_connections",
 		.help = "Paths established over this NIC, rebuilds included."))
 	F(INT, slack_bytes, "additional tolerance of counter_check, for data in socket buffers at a switch", NO_CSV)
@@ -430,16 +437,24 @@ BEGIN
 END(dr_check_fields, "checks", "what one end's receivers found in one measurement")
 #undef T
 
-/* Settings that change the figures of TCP; those of each end's NICs below. */
+/* Settings that change the figures, and whether the end got the processor. Of its NICs: below. */
 #define T dr_env_row
 BEGIN
-	E(side, dr_end_names, "the end", KEY)
+	E(side, dr_end_names, "the end", KEY, LABEL("side"))
 	S(72, kernel, "kernel release")
 	S(24, congestion_control, "net.ipv4.tcp_congestion_control, of data connections without --cc")
 	S(64, tcp_rmem, "net.ipv4.tcp_rmem: least, default and largest receive buffer")
 	S(64, tcp_wmem, "net.ipv4.tcp_wmem: least, default and largest send buffer")
 	S(24, cpu_governor, "frequency governor of CPU 0")
-END(dr_env_fields, "environment", "settings of one end")
+	F(NUM, cpu_quota, "CPUs that the cgroup's cpu.max allows; null: no quota", METRIC("cpu_quota_cores",
+		.help = "CPUs that the cgroup's quota allows."))
+	F(INT, throttled, "times that the quota stopped the cgroup's processes during the run", METRIC("cpu_throttled",
+		.help = "Times that the quota stopped the cgroup's processes."))
+	G(US, "throttled_us", throttled_ns, "how long, in all", METRIC("cpu_throttled_seconds",
+		.help = "How long the quota stopped the cgroup's processes."))
+	G(US, "stall_us", stall_ns, "longest time that a worker's heartbeats were late: it did not get the processor",
+		METRIC("stall_longest_seconds", .help = "Longest time that a worker did not get the processor."))
+END(dr_env_fields, "environment", "settings of one end, and whether it got the processor")
 #undef T
 
 #define T dr_env_nic_row

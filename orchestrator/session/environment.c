@@ -4,6 +4,8 @@
 #include "base/sysfile.h"
 #include "topology/offload.h"
 
+#include <math.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,6 +31,24 @@ static void host_row(struct dr_local *l)
 	read_sysctl(r.tcp_wmem, sizeof(r.tcp_wmem), "tcp_wmem");
 	dr_sysfile_text(r.cpu_governor, sizeof(r.cpu_governor), "",
 		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+	dr_limit_cpu("", &l->cpu_before);
+	r.cpu_quota = l->cpu_before.cpus;
+	dr_record_add(l->rec, environment, &r);
+}
+
+void dr_local_record_processor(struct dr_local *l)
+{
+	struct dr_limit_cpu now;
+	struct dr_env_row r;
+
+	dr_fields_init(&dr_env_fields, &r);
+	r.side = (int)l->side;
+	r.stall_ns = atomic_load_explicit(&l->rates.own_stall_ns, memory_order_relaxed);
+	dr_limit_cpu("", &now);
+	if (isfinite(now.cpus)) {
+		r.throttled = now.throttled - l->cpu_before.throttled;
+		r.throttled_ns = now.throttled_ns - l->cpu_before.throttled_ns;
+	}
 	dr_record_add(l->rec, environment, &r);
 }
 

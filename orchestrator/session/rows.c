@@ -119,12 +119,22 @@ void dr_local_channel_rows(struct dr_local *l, const struct dr_local_gpu *g, int
 	}
 }
 
+/* Those of its RDMA device, too. */
+static void read_trouble(const struct dr_local *l, unsigned rail, struct dr_trouble_counts *out)
+{
+	const struct dr_plan_rail *r = &l->plan->rail[rail][l->side];
+	const struct dr_topo_nic *n = l->s->topo ? dr_topo_find_nic(l->s->topo, r->name) : NULL;
+
+	dr_trouble_read("", r->ifindex, n ? n->rdma : "", out);
+}
+
 void dr_local_count_nics(struct dr_local *l)
 {
 	for (unsigned i = 0; i < l->plan->n_rails; i++) {
 		const struct dr_plan_rail *r = &l->plan->rail[i][l->side];
 		struct dr_netdev d;
 
+		read_trouble(l, i, &l->trouble_before[i]);
 		l->nic_counted[i] = r->ifindex > 0 && dr_netdev_by_name(r->name, &d, NULL) == 0 &&
 				    !d.loopback &&
 				    dr_netdev_counters(r->ifindex, &l->nic_before[i], NULL) == 0;
@@ -401,6 +411,8 @@ static void nic_row(struct dr_local *l, unsigned i)
 {
 	const struct dr_plan_rail *rail = &l->plan->rail[i][l->side];
 	struct dr_netdev_counters now;
+	struct dr_trouble_counts trouble;
+	int64_t grown[DR_TROUBLES];
 	struct dr_nic_row row;
 
 	for (unsigned j = 0; j < i; j++)
@@ -426,6 +438,11 @@ static void nic_row(struct dr_local *l, unsigned i)
 		row.counter_tx_packets = (int64_t)(now.tx_packets - l->nic_before[i].tx_packets);
 		row.counter_rx_packets = (int64_t)(now.rx_packets - l->nic_before[i].rx_packets);
 	}
+	read_trouble(l, i, &trouble);
+	dr_trouble_growth(&l->trouble_before[i], &trouble, grown, row.grown, sizeof(row.grown));
+	row.errors = grown[DR_TROUBLE_ERRORS];
+	row.drops = grown[DR_TROUBLE_DROPS];
+	row.link_changes = grown[DR_TROUBLE_LINK];
 	dr_record_add(l->rec, nics, &row);
 }
 
@@ -537,6 +554,7 @@ void dr_local_finish(struct dr_local *l)
 	dr_live_end(l);
 	if (l->cpu_wall_ns > 0)
 		l->rec->cpu_percent_local = 100.0 * (double)l->cpu_ns / (double)l->cpu_wall_ns;
+	dr_local_record_processor(l);
 	/* Old statistics beside new counters would look like a difference. */
 	if (!l->snapshot_last)
 		return;

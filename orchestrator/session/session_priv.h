@@ -2,6 +2,7 @@
 #ifndef DR_ORCHESTRATOR_SESSION_PRIV_H
 #define DR_ORCHESTRATOR_SESSION_PRIV_H
 
+#include "base/limits.h"
 #include "detect/rate.h"
 #include "orchestrator/engine/worker.h"
 #include "orchestrator/fault/options.h"
@@ -10,6 +11,7 @@
 #include "orchestrator/session/mtu.h"
 #include "orchestrator/session/session.h"
 #include "topology/route.h"
+#include "topology/trouble.h"
 
 /*
  * What both ends of a session have, for the files of this folder:
@@ -283,6 +285,8 @@ struct dr_local {
 		int64_t ns;
 	} matrix[2];
 	struct dr_netdev_counters nic_before[DR_RAILS_MAX];
+	struct dr_trouble_counts trouble_before[DR_RAILS_MAX];
+	struct dr_limit_cpu cpu_before;
 	bool nic_counted[DR_RAILS_MAX];
 	int64_t begin_ns;
 };
@@ -338,8 +342,10 @@ void dr_local_stall_report(struct dr_local *l, const char *why);
 struct dr_live dr_local_live(const struct dr_local_channel *ch);
 struct dr_local_flow dr_local_flow(const struct dr_local *l);
 
-/* environment.c. Settings of this end and of its NICs that change the figures. */
+/* environment.c. Settings of this end and of its NICs that change the figures; at the end,
+ * whether it got the processor. */
 void dr_local_record_environment(struct dr_local *l);
+void dr_local_record_processor(struct dr_local *l);
 
 /* rows.c. The rows of the plan; the NICs' own counters before the first byte. */
 void dr_local_record_plan(struct dr_local *l);

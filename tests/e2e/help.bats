@@ -234,13 +234,13 @@ completes() {
 	done >found
 	# A key that is removed or changes its meaning changes the number in $id and in the document's "schema", too.
 	diff - found <<-'END'
-		result 20ab7b9d0a1d
-		stream 75bcdf35042b
+		result 9661dd72eafe
+		stream 3c934ac8f8d7
 		log 18e893aa91b6
 		doctor 07c89400c9b5
 		topo 8401cfcaa557
 		compare 20d25edfd06a
 		preflight 31089f16eb03
-		sweep 690278bdc6d9
+		sweep 5a626b6a47bf
 	END
 }

@@ -53,3 +53,28 @@ time.sleep(600)'
 	wait_for grep -q taken taker.out
 	tells 3 "widen net.ipv4.ip_local_port_range" client_in_a --connect-timeout 1s
 }
+
+@test "counters of a NIC that grew during the run are in the result" {
+	two_rails
+	server_in_b
+	start_client_in_a -D 1s --json=c.json --csv c.csv --prom c.prom
+	wait_for grep -q Gb/s client.out
+	ip -n "$A" link set rail0 down
+	ip -n "$A" link set rail0 up
+	ends "$client" 0
+	holds c.json '.nics | map(select(.name == "rail0")) | length == 2 and
+		all(.link_changes >= 2 and .errors == 0 and (.grown | test("carrier_changes \\+[0-9]+")))'
+	holds c.json '.nics | map(select(.name == "rail1")) | all(.link_changes == 0)'
+	grep -q '^dualrail_nic_link_changes{.*nic="rail0"' c.prom
+	grep -q 'carrier_changes +' c.csv
+	grep -q 'COUNTERS: server rail0: .*carrier_changes +' client.out
+}
+
+@test "whether each end got the processor is in the result" {
+	start_server
+	gives 0 client -D 100ms -q --json=c.json --csv c.csv --prom c.prom
+	holds c.json '.environment.ends | map(.side) | sort == ["client", "server"]'
+	holds c.json '.environment.ends | all(.stall_us >= 0 and has("cpu_quota") and has("throttled") and has("throttled_us"))'
+	grep -q '^environment,' c.csv
+	grep -q '^dualrail_stall_longest_seconds{' c.prom
+}

@@ -510,11 +510,10 @@ const COLUMNS = {
 		["cause", "pair.error"]],
 	lanes: [["from", "from"], ["NIC", "from_nic"], ["to", "to"], ["NIC", "to_nic"], ["Gb/s", "lane.gbps", fixed], ["", "lane.gbps", meter],
 		["% of the median", "lane.percent", fixed], ["alone, Gb/s", "lane.alone_gbps", fixed], ["wrong chunks", "lane.wrong_chunks", whole],
-		["runs", "pair.attempts", whole]],
+		["runs", "pair.attempts", whole], ["counters that grew", "pair.counters"]],
 	roundtrips: [["client", "client"], ["server", "server"], ["median, µs", "pair.rtt_us", fixed], ["", "pair.rtt_us", meter],
 		["p99", "pair.rtt_p99_us", fixed]],
-	node_nics: [["node", "node"], ["NIC", "nic.name"], ["speed, Mb/s", "nic.speed_mbps", whole], ["up", "nic.up"], ["carrier", "nic.carrier"],
-		["receive errors", "nic.rx_errors", whole]],
+	node_nics: [["node", "node"], ["NIC", "nic.name"], ["speed, Mb/s", "nic.speed_mbps", whole], ["up", "nic.up"], ["carrier", "nic.carrier"]],
 };
 
 const largest = (rows, path) => rows.reduce((most, row) => num(at(row, path)) ? Math.max(most, at(row, path)) : most, 0);
