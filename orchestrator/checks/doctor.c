@@ -181,8 +181,8 @@ static void check_transports(struct visit *v)
 static void check_machine(struct visit *v)
 {
 	static void (*const before[])(struct dr_doctor * d) = { dr_check_leftovers,
-		dr_check_memlock, dr_check_open_files, dr_check_processes, dr_check_cpu_quota,
-		dr_check_capabilities, dr_check_ports, dr_check_pci_gpus };
+		dr_check_memlock, dr_check_open_files, dr_check_cpu_quota, dr_check_capabilities,
+		dr_check_ports, dr_check_pci_gpus };
 	static void (*const after[])(struct dr_doctor * d) = { dr_check_gpu_driver,
 		dr_check_gpu_rdma, dr_check_buffers, dr_check_clock, dr_check_governor };
 

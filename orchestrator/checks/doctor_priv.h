@@ -62,7 +62,6 @@ void dr_check_memlock(struct dr_doctor *d);
 /* The hard limit. */
 void dr_check_open_files(struct dr_doctor *d);
 void dr_check_cpu_quota(struct dr_doctor *d);
-void dr_check_processes(struct dr_doctor *d);
 /* NET_ADMIN (faults); before Linux 5.7 also NET_RAW (binding to a device). */
 void dr_check_capabilities(struct dr_doctor *d);
 

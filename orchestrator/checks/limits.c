@@ -12,7 +12,6 @@
 
 /* Bit numbers, as in linux/capability.h. */
 enum { CAP_NET_ADMIN_BIT = 12, CAP_NET_RAW_BIT = 13, CAP_IPC_LOCK_BIT = 14 };
-enum { OTHER_PROCESSES = 16 };
 
 /* ---- /proc/self ---- */
 
@@ -136,24 +135,6 @@ void dr_check_cpu_quota(struct dr_doctor *d)
 			"no quota, or a CPU per GPU and two more\n"
 			"set cpu.max of the cgroup to max; Kubernetes: no CPU limit",
 			(long long)c.throttled, (double)c.throttled_ns / 1e9, c.cpus);
-}
-
-void dr_check_processes(struct dr_doctor *d)
-{
-	uint64_t need = d->run.gpus + OTHER_PROCESSES, limit;
-
-	if (!limit_of(d, "processes", "Max processes", false, &limit))
-		return;
-	if (limit >= need)
-		dr_find_ok(d, "processes", NULL, "threads and processes of this user: %s",
-			limit == UINT64_MAX ? "unlimited" : "enough");
-	else
-		dr_find_fail(d, "processes", NULL,
-			"the limit of processes is too low for one worker thread per GPU\n"
-			"%" PRIu64 "\n"
-			"%" PRIu64 " in addition to what is running\n"
-			"ulimit -u %" PRIu64,
-			limit, need, need + 1024);
 }
 
 void dr_check_capabilities(struct dr_doctor *d)

@@ -12,16 +12,15 @@ static int set_up(void **state)
 	return tree_make(state);
 }
 
-static void limits(const char *memlock, const char *files, const char *processes)
+static void limits(const char *memlock, const char *files)
 {
 	char text[512];
 
 	snprintf(text, sizeof(text),
 		"Limit                     Soft Limit           Hard Limit           Units     \n"
-		"Max processes             %-20s unlimited            processes \n"
 		"Max open files            128                  %-20s files     \n"
 		"Max locked memory         %-20s unlimited            bytes     \n",
-		processes, files, memlock);
+		files, memlock);
 	put("/proc/self/limits", text);
 }
 
@@ -39,7 +38,7 @@ static void memlock(void **state)
 	(void)state;
 	doctor.run.kind = dr_transport_kind("tcp");
 	caps("0000000000000000");
-	limits("8388608", "1048576", "100000");
+	limits("8388608", "1048576");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_NOTE, "memlock", NULL, "8 MiB");
 	doctor.run.kind = dr_transport_kind("verbs");
@@ -47,16 +46,16 @@ static void memlock(void **state)
 	expect(DR_SEVERITY_FAIL, "memlock", NULL, "ulimit -l unlimited");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1 GiB");
-	limits("1073741823", "1048576", "100000");
+	limits("1073741823", "1048576");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_FAIL, "memlock", NULL, "1073741823");
-	limits("1073741824", "1048576", "100000");
+	limits("1073741824", "1048576");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_OK, "memlock", NULL, "1 GiB");
-	limits("unlimited", "1048576", "100000");
+	limits("unlimited", "1048576");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_OK, "memlock", NULL, "unlimited");
-	limits("65536", "1048576", "100000");
+	limits("65536", "1048576");
 	caps("0000000000004000");
 	dr_check_memlock(&doctor);
 	expect(DR_SEVERITY_OK, "memlock", NULL, "not enforced: IPC_LOCK");
@@ -69,13 +68,13 @@ static void open_files(void **state)
 {
 	(void)state;
 	/* The hard limit: 8 x (16 + 2 x 4 + 7) + 2 x 4 + 16 */
-	limits("0", "271", "100000");
+	limits("0", "271");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_FAIL, "open-files", NULL, "ulimit -n 272");
-	limits("0", "272", "100000");
+	limits("0", "272");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_OK, "open-files", NULL, "272");
-	limits("0", "unlimited", "100000");
+	limits("0", "unlimited");
 	dr_check_open_files(&doctor);
 	expect(DR_SEVERITY_OK, "open-files", NULL, "unlimited");
 }
@@ -93,17 +92,6 @@ static void cpu_quota(void **state)
 	put("/sys/fs/cgroup/a/cpu.stat", "nr_throttled 12\nthrottled_usec 340000\n");
 	dr_check_cpu_quota(&doctor);
 	expect(DR_SEVERITY_WARN, "cpu-quota", NULL, "stopped its processes 12 times, for 0.34 s");
-}
-
-static void processes(void **state)
-{
-	(void)state;
-	limits("0", "1024", "23");
-	dr_check_processes(&doctor);
-	expect(DR_SEVERITY_FAIL, "processes", NULL, "ulimit -u");
-	limits("0", "1024", "24");
-	dr_check_processes(&doctor);
-	expect(DR_SEVERITY_OK, "processes", NULL, "enough");
 }
 
 static void capabilities(void **state)
@@ -140,7 +128,6 @@ int main(void)
 		cmocka_unit_test(memlock),
 		cmocka_unit_test(open_files),
 		cmocka_unit_test(cpu_quota),
-		cmocka_unit_test(processes),
 		cmocka_unit_test(capabilities),
 	};
 

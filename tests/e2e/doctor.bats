@@ -53,7 +53,7 @@ no_finding() {
 	holds d.json '.findings | all(.severity == "ok" or .severity == "note" or .remedy != null)'
 	holds d.json '(.findings | length) == (.counts | add)'
 	holds d.json '[.findings[].check] | contains(["rails", "link", "mtu", "leftover", "memlock",
-		"open-files", "processes", "capabilities", "ports", "rdma", "gpu-driver", "clock"])'
+		"open-files", "cpu-quota", "capabilities", "ports", "rdma", "gpu-driver", "clock"])'
 	"$DUALRAIL" doctor "${LO[@]}" --json 2>err | jq -e '.findings | length > 10'
 	grep -q 'exit status' err
 	run "$DUALRAIL" doctor "${LO[@]}" -q
