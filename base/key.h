@@ -33,7 +33,7 @@ enum dr_key_use {
 /* BLAKE2b of 128 bits over the use's label, keyed with the token. */
 void dr_key_derive(const uint8_t token[DR_KEY_LEN], enum dr_key_use use, uint8_t out[DR_KEY_LEN]);
 
-/* The MAC of a datagram: SipHash-2-4 with 128 bits, designed for short messages, over `len` bytes. */
+/* The MAC of a datagram of `len` bytes: SipHash-2-4 with 128 bits, made for short messages. */
 void dr_key_tag(
 	const uint8_t key[DR_KEY_LEN], const void *data, size_t len, uint8_t out[DR_MAC_LEN]);
 /* Whether `tag` is that. Takes the same time for any tag. */

@@ -102,7 +102,7 @@ struct dr_channel_ops {
 	 * the receive, or a receive larger than the kind can take, -EPROTO, -EIO, -ENOMEM. Called
 	 * once. */
 	void (*failed)(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns);
-	/* A message is done (sender: acknowledged; receiver: delivered): dr_channel_test returns 1. */
+	/* A message is done: dr_channel_test returns 1. */
 	void (*completed)(
 		void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns);
 	/* Sender: a clear-to-send came; dr_channel_credit may return 0 now. */
@@ -133,7 +133,8 @@ struct dr_channel_params {
 	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
 	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
 	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
-	/* Lowered to dr_channel_deadline() when that is earlier, and then host->sooner is called; may be NULL. */
+	/* Lowered to dr_channel_deadline() when that is earlier, and then host->sooner is called;
+	 * may be NULL. */
 	int64_t *due_ns;
 	const struct dr_channel_ops *ops; /* may be NULL */
 	void *arg;
@@ -252,8 +253,8 @@ struct dr_channel_stall {
 	int64_t since_ns;
 	struct dr_path_stats st;
 };
-/* True: it is so for for_ns, and the peer's process is not known to be stalled. To be called in each
- * ordinary tick. It asks the transport only if nothing else is known to have moved for so long. */
+/* True: it is so for for_ns, and the peer's process is not known to be stalled. To be called in
+ * each ordinary tick. It asks the transport only if nothing else shows progress. */
 bool dr_channel_stalled_path(
 	struct dr_channel *ch, int64_t for_ns, struct dr_channel_stall *out, int64_t now_ns);
 /* What the peer's kernel (or NIC), not its process, answers on the paths that are up. */

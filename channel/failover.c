@@ -89,8 +89,9 @@ struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned 
 	return a;
 }
 
-/* On path p, or as a datagram that concerns it. A new frame replaces a waiting one of the same type. So a peer that
- * repeated a frame many times while we were stalled gets one answer, and `act` stays bounded. */
+/* On path p, or as a datagram that concerns it. A new frame replaces a waiting one of the same
+ * type. So a peer that repeated a frame many times while we were stalled gets one answer, and
+ * `act` stays bounded. */
 static void post(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned p, const struct dr_frame *fr)
 {
 	for (unsigned i = 0; i < f->n_act; i++) {

@@ -261,8 +261,8 @@ static void test_patience_with_a_path(void **state)
 	}
 }
 
-/* While data of another connection passes on the rail, losses explain that this one has no answer. Then
- * repetitions decide, as many as on a connection with losses. */
+/* While data of another connection passes on the rail, losses explain that this one has no answer.
+ * Then repetitions decide, as many as on a connection with losses. */
 static void test_a_rail_that_carries_other_data(void **state)
 {
 	static const struct {

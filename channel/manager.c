@@ -54,8 +54,8 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	}
 }
 
-/* The first manager that sees what is wrong with the NIC or its link decides for all. Of a rail that is down
- * already the paths may be up again, before it is heard. */
+/* The first manager that sees what is wrong with the NIC or its link decides for all. Of a rail
+ * that is down already the paths may be up again, before it is heard. */
 static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *why)
 {
 	dr_peer_lock(m);
@@ -90,8 +90,9 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);
-		/* What is wrong with the objects of this manager alone says nothing about the rail: its paths report
-		 * what they cannot carry any more, and common heartbeats have endpoints of their own. */
+		/* What is wrong with the objects of this manager alone says nothing about the
+		 * rail: its paths report what they cannot carry any more, and common heartbeats
+		 * have endpoints of their own. */
 		if (!m->peer->shared || ev->scope != DR_SCOPE_LOCAL)
 			rail_failed(m, mr->index, ev->err, ev->text);
 		break;

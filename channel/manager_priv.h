@@ -122,8 +122,8 @@ struct dr_manager {
 /* Rail r is down, or up again: sets its state and informs the channels that use it. */
 void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
 void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
-/* The same for all managers of the peer: it is known to be down, or carries no padded heartbeats (padded).
- * Holds the lock. */
+/* The same for all managers of the peer: it is known to be down, or carries no padded heartbeats
+ * (padded). Holds the lock. */
 void dr_manager_rail_fell(struct dr_manager *m, unsigned r, bool padded, int err, const char *why);
 /* Takes the verdicts since the last call. Holds the lock. */
 void dr_manager_take_verdicts(struct dr_manager *m);

@@ -183,9 +183,10 @@ static int read_rails(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
-/* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has not been heard,
- * all that has not been read is read before the tick judges. What is left would count as heard in later ticks: many wait
- * where the driver stands and bytes of paths were signs of life so far. */
+/* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has
+ * not been heard, all that has not been read is read before the tick judges. What is left would
+ * count as heard in later ticks: many wait where the driver stands and bytes of paths were signs
+ * of life so far. */
 static uint32_t unread(const struct dr_manager *m)
 {
 	const struct dr_detector *d = &m->hb->d;
@@ -199,7 +200,7 @@ static uint32_t unread(const struct dr_manager *m)
 	return unheard ? rails : 0;
 }
 
-/* Before rails are judged. What is read on one may speak against another one, which is then read again. */
+/* Before rails are judged. What is read on one may speak against another, which is read again. */
 static int read_before(struct dr_manager *m, uint32_t rails)
 {
 	int n = 0, one = 1;
@@ -270,7 +271,8 @@ static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 			send_heartbeat(m, r, out);
 }
 
-/* In case only datagrams are lost. Each manager does it: who executed the tick need not have a path on the rail. */
+/* In case only datagrams are lost. Each manager does it: who executed the tick need not have a
+ * path on the rail. */
 static void probe_suspects(struct dr_manager *m)
 {
 	for (unsigned r = 0; !m->hb->d.on_paths && r < m->prm.n_rails; r++) {

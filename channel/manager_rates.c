@@ -5,9 +5,10 @@
  * Samples what the transport acknowledged to sending channels, for the judge of the rails' rates
  * (detect/rate.h):
  *
- *  1. Data waited on a rail since the last sample if one of its channels had more bytes at its transport then than
- *     were acknowledged since, or something there was not acknowledged nearly all the time, for another reason than
- *     the rail's delay. It was not held back by the peer's receive buffer.
+ *  1. Data waited on a rail since the last sample if one of its channels had more bytes at its
+ *     transport then than were acknowledged since, or something there was not acknowledged nearly
+ *     all the time, for another reason than the rail's delay. It was not held back by the peer's
+ *     receive buffer.
  *  2. A rail that is down, and a peer whose process is stalled, are not judged.
  */
 enum { LIMITED_PERCENT = 20, BUSY_PERCENT = 95, DELAYS = 4 };

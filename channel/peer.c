@@ -12,22 +12,25 @@
 /*
  * A peer process: one stream of heartbeats per rail for all managers of this process.
  *
- *  1. One manager is the driver: its poller watches the endpoints, and it comes at the time of a tick. The others come
- *     after the tick, when they are awake or an eighth to a quarter of an interval late. Who finds a tick due executes
- *     it, under the lock, for which none waits, except for rare events (a rail failed). So the heartbeats go on while
- *     any manager runs, and no manager wakes up for them more than once per tick. A tick that comes late is one tick.
- *  2. Bytes that a manager read count in the first tick after they were read, whoever executes it, in no other, and not
- *     against a suspicion that is younger.
- *  3. A verdict is a number that grows; each manager compares it with the last one that it took. Sleeping managers are
- *     woken for it.
+ *  1. One manager is the driver: its poller watches the endpoints, and it comes at the time of a
+ *     tick. The others come after the tick, when they are awake or an eighth to a quarter of an
+ *     interval late. Who finds a tick due executes it, under the lock, for which none waits,
+ *     except for rare events (a rail failed). So the heartbeats go on while any manager runs, and
+ *     no manager wakes up for them more than once per tick. A tick that comes late is one tick.
+ *  2. Bytes that a manager read count in the first tick after they were read, whoever executes it,
+ *     in no other, and not against a suspicion that is younger.
+ *  3. A verdict is a number that grows; each manager compares it with the last one that it took.
+ *     Sleeping managers are woken for it.
  *  4. Locks are taken in this order: the peer's, then that of the rates.
  *
- * The same code serves a manager that has no common peer: the peer is its own, and its rails are the endpoints.
+ * The same code serves a manager that has no common peer: the peer is its own, and its rails are
+ * the endpoints.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 
-/* When the manager comes for a tick that is due at next_ns. They do not all come at once: the lock would be taken. */
+/* When the manager comes for a tick that is due at next_ns. They do not all come at once: the lock
+ * would be taken. */
 static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
 {
 	int64_t lag = m->prm.heartbeat_ns / LAG_PART;

@@ -9,10 +9,10 @@
 #include <stdbool.h>
 
 /*
- * Which rails of a process are degraded, judged once for all of its workers: what each rail carries,
- * and how many of its heartbeats are lost. The rules: docs/DETECTION.md, 6.1. The owners sample
- * their channels and report what they saw; times are monotonic ns, rates bit/s. With 5 % loss,
- * DR_RATE_LOSSY or more of DR_RATE_DATAGRAMS are lost with a probability of 2e-7.
+ * Which rails of a process are degraded, judged once for all of its workers: what each rail
+ * carries, and how many of its heartbeats are lost. The rules: docs/DETECTION.md, 6.1. The owners
+ * sample their channels and report what they saw; times are monotonic ns, rates bit/s. With 5 %
+ * loss, DR_RATE_LOSSY or more of DR_RATE_DATAGRAMS are lost with a probability of 2e-7.
  */
 enum {
 	DR_RATE_RAILS_MAX = 16,

@@ -121,81 +121,75 @@ static void rules_of_a_rail(void **state)
 }
 
 /* Times in ms. */
+static const struct {
+	struct dr_path_evidence e;
+	const char *rule;
+} path_cases[] = {
+	{ { .stalled_ns = 39, .answer_ns = 999, .silent_segments = 99 }, "too-early" },
+	{ { .stalled_ns = 59, .rtt_ns = 40, .answer_ns = 999, .silent_segments = 99 },
+		"too-early" },
+	{ { .stalled_ns = 40, .rail_down = true }, "too-early" },
+	{ { .stalled_ns = 40, .rail_down = true, .other_rail_up = true }, "rail-down" },
+	{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 80 },
+		"large-lost" },
+	{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 79 },
+		"unchanged" },
+	{ { .stalled_ns = 99,
+		  .rtt_ns = 60,
+		  .padded = true,
+		  .padded_lost = true,
+		  .rail_idle_ns = 89 },
+		"unchanged" },
+	{ { .stalled_ns = 40, .padded_lost = true, .silent_segments = 8 }, "unchanged" },
+	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8 }, "no-answer" },
+	{ { .stalled_ns = 99, .answer_ns = 100, .silent_segments = 8 }, "unchanged" },
+	{ { .stalled_ns = 100, .answer_ns = 99, .silent_segments = 8 }, "unchanged" },
+	{ { .stalled_ns = 139, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
+		"no-answer" },
+	{ { .stalled_ns = 138, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
+		"unchanged" },
+	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 7 }, "sends-little" },
+	{ { .stalled_ns = 100, .answer_ns = 39, .silent_segments = 7 }, "unchanged" },
+	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .lossy = true },
+		"unchanged" },
+	{ { .stalled_ns = 100,
+		  .answer_ns = 100,
+		  .silent_segments = 8,
+		  .rail_idle_ns = 79,
+		  .repeated = 4 },
+		"unchanged" },
+	{ { .stalled_ns = 140, .answer_ns = 140, .silent_segments = 8, .rail_idle_ns = 100 },
+		"unchanged" },
+	{ { .stalled_ns = 139, .answer_ns = 140, .silent_segments = 8, .rail_idle_ns = 100 },
+		"no-answer" },
+	{ { .stalled_ns = 189,
+		  .rtt_ns = 40,
+		  .answer_ns = 189,
+		  .silent_segments = 8,
+		  .rail_idle_ns = 130 },
+		"no-answer" },
+	{ { .stalled_ns = 100,
+		  .answer_ns = 100,
+		  .silent_segments = 8,
+		  .rail_idle_ns = 79,
+		  .lossy = true,
+		  .repeated = 5 },
+		"no-answer" },
+	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .padded = true },
+		"unchanged" },
+	{ { .stalled_ns = 100,
+		  .answer_ns = 100,
+		  .silent_segments = 8,
+		  .padded = true,
+		  .padded_passed = true },
+		"no-answer" },
+};
+
 static void rules_of_a_path(void **state)
 {
-	static const struct {
-		struct dr_path_evidence e;
-		const char *rule;
-	} c[] = {
-		{ { .stalled_ns = 39, .answer_ns = 999, .silent_segments = 99 }, "too-early" },
-		{ { .stalled_ns = 59, .rtt_ns = 40, .answer_ns = 999, .silent_segments = 99 },
-			"too-early" },
-		{ { .stalled_ns = 40, .rail_down = true }, "too-early" },
-		{ { .stalled_ns = 40, .rail_down = true, .other_rail_up = true }, "rail-down" },
-		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 80 },
-			"large-lost" },
-		{ { .stalled_ns = 40, .padded = true, .padded_lost = true, .rail_idle_ns = 79 },
-			"unchanged" },
-		{ { .stalled_ns = 99,
-			  .rtt_ns = 60,
-			  .padded = true,
-			  .padded_lost = true,
-			  .rail_idle_ns = 89 },
-			"unchanged" },
-		{ { .stalled_ns = 40, .padded_lost = true, .silent_segments = 8 }, "unchanged" },
-		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8 }, "no-answer" },
-		{ { .stalled_ns = 99, .answer_ns = 100, .silent_segments = 8 }, "unchanged" },
-		{ { .stalled_ns = 100, .answer_ns = 99, .silent_segments = 8 }, "unchanged" },
-		{ { .stalled_ns = 139, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
-			"no-answer" },
-		{ { .stalled_ns = 138, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
-			"unchanged" },
-		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 7 }, "sends-little" },
-		{ { .stalled_ns = 100, .answer_ns = 39, .silent_segments = 7 }, "unchanged" },
-		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .lossy = true },
-			"unchanged" },
-		{ { .stalled_ns = 100,
-			  .answer_ns = 100,
-			  .silent_segments = 8,
-			  .rail_idle_ns = 79,
-			  .repeated = 4 },
-			"unchanged" },
-		{ { .stalled_ns = 140,
-			  .answer_ns = 140,
-			  .silent_segments = 8,
-			  .rail_idle_ns = 100 },
-			"unchanged" },
-		{ { .stalled_ns = 139,
-			  .answer_ns = 140,
-			  .silent_segments = 8,
-			  .rail_idle_ns = 100 },
-			"no-answer" },
-		{ { .stalled_ns = 189,
-			  .rtt_ns = 40,
-			  .answer_ns = 189,
-			  .silent_segments = 8,
-			  .rail_idle_ns = 130 },
-			"no-answer" },
-		{ { .stalled_ns = 100,
-			  .answer_ns = 100,
-			  .silent_segments = 8,
-			  .rail_idle_ns = 79,
-			  .lossy = true,
-			  .repeated = 5 },
-			"no-answer" },
-		{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .padded = true },
-			"unchanged" },
-		{ { .stalled_ns = 100,
-			  .answer_ns = 100,
-			  .silent_segments = 8,
-			  .padded = true,
-			  .padded_passed = true },
-			"no-answer" },
-	};
-
 	(void)state;
-	for (size_t i = 0; i < DR_ARRAY_LEN(c); i++) {
-		struct dr_path_evidence e = c[i].e;
+	for (size_t i = 0; i < DR_ARRAY_LEN(path_cases); i++) {
+		struct dr_path_evidence e = path_cases[i].e;
 		const struct dr_path_rule *r;
 
 		e.stalled_ns *= MS;
@@ -203,8 +197,8 @@ static void rules_of_a_path(void **state)
 		e.rtt_ns *= MS;
 		e.rail_idle_ns = e.rail_idle_ns ? e.rail_idle_ns * MS : 999 * MS;
 		r = dr_path_rule(&e);
-		if (strcmp(r->name, c[i].rule) != 0)
-			fail_msg("case %zu: %s instead of %s", i, r->name, c[i].rule);
+		if (strcmp(r->name, path_cases[i].rule) != 0)
+			fail_msg("case %zu: %s instead of %s", i, r->name, path_cases[i].rule);
 		assert_true(r->err == 0 || r->says);
 	}
 }

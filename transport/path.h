@@ -189,9 +189,9 @@ struct dr_path_stats {
 	uint32_t segment_bytes; /* size of a datagram as long as a full data packet; 0: unknown */
 	int64_t rtt_ns;		/* smoothed round trip; 0: unknown */
 	uint64_t retransmits;	/* segments with data that were sent again */
-	/* Segments with data that were sent before the peer's kernel acknowledged last, and of these,
-	 * repetitions: of 2,000 to 4,000 segments and one to two seconds at least (more if nobody
-	 * asked in between), 60 s at most. Fewer show no losses. 0: unknown. */
+	/* Segments with data that were sent before the peer's kernel acknowledged last, and of
+	 * these, repetitions: of 2,000 to 4,000 segments and one to two seconds at least (more if
+	 * nobody asked in between), 60 s at most. Fewer show no losses. 0: unknown. */
 	uint32_t recent_segments, recent_retransmits;
 	int64_t rtt_min_ns; /* shortest lately, without queues; 0: unknown */
 };
