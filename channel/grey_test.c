@@ -261,19 +261,22 @@ static void test_patience_with_a_path(void **state)
 	}
 }
 
-/* While data of another connection passes on the rail, losses explain that this one has no answer.
- * Then repetitions decide, as many as on a connection with losses. */
+/* While data of another connection with losses passes on the rail, losses explain that this one
+ * has no answer. Then repetitions decide, as many as on a connection with losses. */
 static void test_a_rail_that_carries_other_data(void **state)
 {
 	static const struct {
 		unsigned id, unanswered;
 		int64_t carries_ms, then_ms;
+		uint64_t lost, own_lost;
 		bool left;
 	} c[] = {
-		{ 2, 4, 1000, 0, false }, { 2, 5, 1000, 0, true },
-		{ 2, 4, 30, 100, true },  /* its queue has drained */
-		{ 2, 4, 60, 300, false }, /* it carried what was sent later */
-		{ 1, 4, 1000, 0, true },  /* of another rail */
+		{ 2, 4, 1000, 0, 20, 0, false }, { 2, 5, 1000, 0, 20, 0, true },
+		{ 2, 4, 30, 100, 20, 0, true },	 /* its queue has drained */
+		{ 2, 4, 60, 300, 20, 0, false }, /* it carried what was sent later */
+		{ 1, 4, 1000, 0, 20, 0, true },	 /* of another rail */
+		{ 2, 0, 1000, 0, 9, 0, true },	 /* a switch loses one flow of several */
+		{ 2, 9, 1000, 0, 20, 20, false } /* crowded */
 	};
 
 	(void)state;
@@ -281,7 +284,11 @@ static void test_a_rail_that_carries_other_data(void **state)
 		struct dr_path_stats st = no_answer;
 
 		st.unanswered = c[i].unanswered;
+		st.recent_segments = 1000;
+		st.recent_retransmits = c[i].own_lost;
 		grey_open(&f, &st, 200);
+		others.recent_segments = 1000;
+		others.recent_retransmits = c[i].lost;
 		carry_for(&f, c[i].id, c[i].carries_ms);
 		flow_for(&f, c[i].then_ms * DR_NS_PER_MS);
 		assert_int_equal(sender_stats(&f).switches, c[i].left);

@@ -24,23 +24,40 @@ static inline void report(struct dr_path *p, struct dr_path_stats *out)
 	*out = reported;
 }
 
+/* What the other channel's path on rail 0 reports. */
+static struct dr_path_stats others;
+
+static inline void report_others(struct dr_path *p, struct dr_path_stats *out)
+{
+	(void)p;
+	*out = others;
+}
+
+static inline void replace_stats(struct flow *f, uint32_t id, struct dr_transport_ops *ops,
+	void (*stats)(struct dr_path *p, struct dr_path_stats *out))
+{
+	struct dr_path *p = dr_channel_path(dr_manager_channel_at(f->p.m[0], id), 0);
+
+	*ops = *p->ops;
+	ops->stats = stats;
+	p->ops = ops;
+}
+
 /* Data on rail 0 is lost, heartbeats pass. The sender's path reports `st`. */
 static inline void grey_open(struct flow *f, const struct dr_path_stats *st, uint32_t passes)
 {
 	struct dr_sim_opts o = small_packets();
-	static struct dr_transport_ops path_ops;
-	struct dr_path *p;
+	static struct dr_transport_ops path_ops, other_ops;
 
 	flow_open_with(f, &o, DR_DETECT_FAST, 0);
 	open_channel(&f->p, 2); /* it has the same rails */
 	flow_for(f, WARM_NS);
 	f->stall_ns = 0;
 	dr_sim_hole(f->p.w, 0, DR_SIM_NODE0, passes);
-	p = dr_channel_path(dr_manager_channel_at(f->p.m[0], 0), 0);
-	path_ops = *p->ops;
-	path_ops.stats = report;
-	p->ops = &path_ops;
+	replace_stats(f, 0, &path_ops, report);
+	replace_stats(f, 2, &other_ops, report_others);
 	reported = *st;
+	others = (struct dr_path_stats){ .repeats = true };
 	acked_step = segments_step = wire_step = 0;
 	silent = NULL;
 }

@@ -347,6 +347,24 @@ static int64_t carried_ns(struct dr_manager *m, unsigned r, bool sender)
 	return last;
 }
 
+/* Another connection of the rail lost segments lately. */
+static bool others_lose(struct dr_manager *m, unsigned r, const struct dr_channel *but)
+{
+	for (struct mgr_channel *c = m->channels; c; c = c->next) {
+		int active = dr_channel_active(c->ch);
+		struct dr_path_stats s = { 0 };
+		struct dr_path *p;
+
+		if (c->ch == but || active < 0 || !uses(c, (unsigned)active, r))
+			continue;
+		p = dr_channel_path(c->ch, (unsigned)active);
+		p->ops->stats(p, &s);
+		if (dr_path_loses(s.recent_retransmits, s.recent_segments))
+			return true;
+	}
+	return false;
+}
+
 /* Rule 2 for one channel. Only padded heartbeats that were sent since its doubt began are evidence,
  * whoever had them sent. */
 static void doubt(struct dr_manager *m, struct dr_channel *ch)
@@ -374,6 +392,8 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 		.lossy = dr_path_loses(s->recent_retransmits, s->recent_segments),
 		.repeated = s->unanswered,
 		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
+	/* A system call for each connection: only where it may decide. */
+	e.rail_lossy = !e.lossy && e.stalled_ns >= DR_NO_ANSWER_NS && others_lose(m, r, ch);
 	if (e.padded && !e.rail_down && e.stalled_ns >= s->rtt_ns * 3 / 2) {
 		int64_t since = stall.since_ns + DR_DOUBT_NS;
 

@@ -36,6 +36,7 @@ struct dr_path_evidence {
 	bool other_rail_up;	  /* the rail of the channel's other path works */
 	int64_t rail_idle_ns;	  /* no data of its direction was acknowledged on the whole rail */
 	bool lossy;		  /* the connection lost segments lately */
+	bool rail_lossy;	  /* another one of the rail did, and lossy is false */
 	unsigned repeated;  /* transmissions in a row that the kernel or NIC repeated in vain */
 	bool padded;	    /* padded heartbeats are sent on the rail: */
 	bool padded_lost;   /* DR_PADDED_LOST in a row did not arrive, and small ones did */

@@ -97,11 +97,12 @@ static bool path_large_lost(const struct dr_path_evidence *e)
 static bool path_no_answer(const struct dr_path_evidence *e)
 {
 	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
-	/* Losses of this connection explain it. */
-	bool losses = e->lossy || rail_carries(e) || rail_carried_since(e);
+	bool carries = rail_carries(e) || rail_carried_since(e);
+	/* Losses explain it: its own, or those of others on a rail that carries data, which lost
+	 * none so far. A rail that does both is crowded: then repetitions tell nothing. */
+	bool losses = (e->lossy || (e->rail_lossy && carries)) && e->repeated < DR_REPEATED;
 
-	return e->silent_segments >= DR_SILENT_SEGMENTS &&
-	       (!losses || e->repeated >= DR_REPEATED) &&
+	return e->silent_segments >= DR_SILENT_SEGMENTS && !losses && !(e->lossy && carries) &&
 	       DR_MIN(e->answer_ns, e->stalled_ns) >= least && (!e->padded || e->padded_passed);
 }
 
