@@ -73,18 +73,24 @@ static json_t *nic_json(const struct dr_netdev *d)
 		d->speed_mbps > 0 ? json_integer(d->speed_mbps) : json_null());
 }
 
+/* NICs that may be rails, or could if they were up. The rest of the coordinator's table is for
+ * those that runs name. */
 static json_t *nics_json(void)
 {
+	struct dr_netdev_choice c = { .n_devs = 0 };
 	struct dr_netdev *devs;
 	json_t *a = json_array();
 	struct dr_err e;
-	size_t n;
 
-	if (dr_netdev_list(&devs, &n, &e))
+	if (dr_netdev_list(&devs, &c.n_devs, &e))
 		return a;
-	for (size_t i = 0; i < n; i++)
-		if (!devs[i].loopback && devs[i].n_addrs && a)
+	c.devs = devs;
+	for (size_t i = 0; i < c.n_devs && json_array_size(a) < DR_SWEEP_NICS_MAX / 2; i++) {
+		enum dr_netdev_why why = dr_netdev_refused(&c, &devs[i]);
+
+		if (devs[i].n_addrs && (why < DR_NETDEV_LOOPBACK || why > DR_NETDEV_BRIDGE))
 			json_array_append_new(a, nic_json(&devs[i]));
+	}
 	dr_netdev_list_free(devs);
 	return a;
 }
