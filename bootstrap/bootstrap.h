@@ -34,7 +34,7 @@ enum {
 	DR_BOOT_TOKEN_BYTES = 16,
 	/* 4: the conversation is encrypted, the session's ids are derived. To be raised with every change that an earlier
 	 * release cannot read: what is in ACCEPT, HANDLES and messages, and how many handles there are. */
-	DR_BOOT_PROTOCOL_VERSION = 4,
+	DR_BOOT_PROTOCOL_VERSION = 5,
 };
 
 /* Why something ended or was lost. The first four are evidence about the peer's process: EOF, RESET

@@ -28,7 +28,7 @@ enum {
 	DR_RDV_HANDLE_BYTES = 128,
 	DR_RDV_HANDLE_KEY_BYTES = 16,
 	DR_RDV_HANDLE_ADDRS_MAX = 6,
-	DR_RDV_ADDRS_MAX = 32, /* of this host */
+	DR_RDV_ADDRS_MAX = 128, /* of this host */
 	DR_RDV_SECRET_BYTES = 16,
 	DR_RDV_UNPROVEN_MAX = 64,
 };
@@ -37,7 +37,7 @@ enum {
 struct dr_rdv_addr {
 	struct dr_addr addr;	  /* its port is ignored */
 	uint8_t prefix;		  /* bits of the subnet */
-	uint8_t nic;		  /* the owner's index of the NIC */
+	uint8_t nic, rank;	  /* the owner's: index of the NIC, and what it may be used for */
 	char device[IF_NAMESIZE]; /* the interface's name; "": connections are not bound to it */
 };
 

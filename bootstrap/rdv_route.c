@@ -34,12 +34,22 @@ static bool same_subnet(const struct dr_rdv_addr *a, const struct dr_rdv_addr *b
 	return rest == 0 || ((x[whole] ^ y[whole]) >> (8 - rest)) == 0;
 }
 
-/* Remote address of the local one's m-th shared subnet; NULL: there are fewer. */
+static bool same_address(const struct dr_rdv_addr *a, const struct dr_rdv_addr *b)
+{
+	size_t len = a->addr.ss.ss_family == AF_INET ? 4 : 16;
+
+	return a->addr.ss.ss_family == b->addr.ss.ss_family &&
+	       memcmp(bytes_of(&a->addr), bytes_of(&b->addr), len) == 0;
+}
+
+/* Remote address of the local one's m-th shared subnet; NULL: there are fewer. An address that
+ * both hosts have, and that of this host itself, is reached without a NIC. */
 static const struct dr_rdv_addr *shared(
 	const struct dr_rdv_handle *h, const struct dr_rdv_addr *local, unsigned m)
 {
 	for (unsigned j = 0; j < h->n; j++)
-		if (same_subnet(local, &h->addrs[j]) && m-- == 0)
+		if (same_subnet(local, &h->addrs[j]) && !same_address(local, &h->addrs[j]) &&
+			m-- == 0)
 			return &h->addrs[j];
 	return NULL;
 }

@@ -33,14 +33,14 @@ static inline void report_others(struct dr_path *p, struct dr_path_stats *out)
 	*out = others;
 }
 
-static inline void replace_stats(struct flow *f, uint32_t id, struct dr_transport_ops *ops,
+static inline void replace_stats(struct flow *f, uint32_t id, struct dr_transport_ops *own,
 	void (*stats)(struct dr_path *p, struct dr_path_stats *out))
 {
 	struct dr_path *p = dr_channel_path(dr_manager_channel_at(f->p.m[0], id), 0);
 
-	*ops = *p->ops;
-	ops->stats = stats;
-	p->ops = ops;
+	*own = *p->ops;
+	own->stats = stats;
+	p->ops = own;
 }
 
 /* Data on rail 0 is lost, heartbeats pass. The sender's path reports `st`. */

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "topology/nic_list.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -43,8 +42,10 @@ static json_t *offer_json(const struct dualrail *d)
 		char text[64];
 
 		dr_netdev_addr_format((const struct sockaddr *)&d->nic[i].addr, text, sizeof(text));
-		bad |= json_array_append_new(nics,
-			json_pack("{s:s, s:i}", "addr", text, "prefix", (int)d->nic[i].prefix));
+		bad |= json_array_append_new(
+			nics, json_pack("{s:s, s:i, s:i, s:i}", "addr", text, "prefix",
+				      (int)d->nic[i].prefix, "nic", (int)d->nic[i].nic, "rank",
+				      (int)d->nic[i].rank));
 	}
 	j = json_pack("{s:s, s:i, s:o}", "transport", d->kind->name, "lanes", (int)d->o.lanes,
 		"nics", nics);
@@ -65,40 +66,29 @@ static bool get_uint(const json_t *j, unsigned max, unsigned *out)
 static bool nic_from_json(const json_t *j, struct dr_nic *out)
 {
 	const char *text = json_string_value(json_object_get(j, "addr"));
+	unsigned prefix, nic, rank;
 	struct sockaddr_storage sa;
-	unsigned prefix;
 
-	return text && get_uint(json_object_get(j, "prefix"), 128, &prefix) &&
-	       dr_netdev_addr_parse(text, &sa) == 0 &&
-	       dr_prefix_of((const struct sockaddr *)&sa, prefix, &out->addr) == 0;
+	if (!text || !get_uint(json_object_get(j, "prefix"), 128, &prefix) ||
+		!get_uint(json_object_get(j, "nic"), DR_NICS_MAX - 1, &nic) ||
+		!get_uint(json_object_get(j, "rank"), DR_NIC_NONE, &rank) ||
+		dr_netdev_addr_parse(text, &sa))
+		return false;
+	dr_nic_set(out, &sa, prefix, nic, rank);
+	return true;
 }
 
 static int nics_from_json(const json_t *j, struct dr_nic *out, unsigned *n, struct dr_err *e)
 {
 	size_t size = json_array_size(j);
 
-	if (size == 0 || size > DR_LIB_RAILS_MAX)
+	if (size == 0 || size > DR_NICS_MAX)
 		return dr_err_set(e, -EPROTO, "the peer's offer has %zu NICs", size);
-	for (size_t i = 0; i < size; i++) {
-		out[i] = (struct dr_nic){ .number = (uint16_t)i };
+	for (size_t i = 0; i < size; i++)
 		if (!nic_from_json(json_array_get(j, i), &out[i]))
 			return dr_err_set(e, -EPROTO, "the peer's offer has a malformed NIC");
-	}
 	*n = (unsigned)size;
 	return 0;
-}
-
-static unsigned own_nics(const struct dualrail *d, struct dr_nic *out)
-{
-	unsigned n = 0;
-
-	for (unsigned i = 0; i < d->n_nics; i++) {
-		out[n] = (struct dr_nic){ .number = (uint16_t)i, .routes = &d->nic[i].routes };
-		if (dr_prefix_of((const struct sockaddr *)&d->nic[i].addr, d->nic[i].prefix,
-			    &out[n].addr) == 0)
-			n++;
-	}
-	return n;
 }
 
 /* At the listening end. */
@@ -106,8 +96,8 @@ static int choose(
 	const struct dualrail *d, const json_t *offer, struct rails *out, struct dr_err *e)
 {
 	const char *transport = json_string_value(json_object_get(offer, "transport"));
-	struct dr_nic peer[DR_LIB_RAILS_MAX], own[DR_LIB_RAILS_MAX];
-	struct dr_nic_pair pair[DR_LIB_RAILS_MAX];
+	struct dr_nic peer[DR_NICS_MAX], own[DR_NICS_MAX];
+	struct dr_nic_pair pair[DR_NICS_MAX];
 	unsigned lanes, n_peer = 0;
 	int rc;
 
@@ -121,14 +111,21 @@ static int choose(
 	rc = nics_from_json(json_object_get(offer, "nics"), peer, &n_peer, e);
 	if (rc != 0)
 		return rc;
-	out->n = dr_nic_pair_up(peer, n_peer, own, own_nics(d, own), DR_NIC_WANT_AUTO, pair);
+	for (unsigned i = 0; i < d->n_nics; i++) {
+		const struct dr_netdev_rail *r = &d->nic[i];
+
+		dr_nic_set(&own[i], &r->addr, r->prefix, r->nic, r->rank);
+		own[i].routes = &r->routes;
+	}
+	out->n = dr_nic_pair_up(peer, n_peer, own, d->n_nics, pair);
+	out->n = DR_MIN(out->n, (unsigned)DR_LIB_RAILS_MAX);
 	if (out->n == 0)
 		return dr_err_set(e, -EADDRNOTAVAIL,
 			"no NIC of this end reaches one of the peer's: give two NICs one subnet, or "
 			"both ends a route");
 	for (unsigned i = 0; i < out->n; i++) {
-		out->peer[i] = peer[pair[i].a].number;
-		out->own[i] = own[pair[i].b].number;
+		out->peer[i] = pair[i].a;
+		out->own[i] = pair[i].b;
 	}
 	lanes = lanes ? lanes : out->n;
 	out->lanes = DR_MIN(lanes, d->o.lanes ? d->o.lanes : out->n);
@@ -154,14 +151,14 @@ static int reply_read(
 {
 	const json_t *nics = json_object_get(reply, "nics");
 	size_t n = json_array_size(nics);
-	bool ok = n >= 1 && n <= d->n_nics &&
+	bool ok = n >= 1 && n <= DR_LIB_RAILS_MAX &&
 		  get_uint(json_object_get(reply, "lanes"), DUALRAIL_LANES_MAX, &out->lanes) &&
 		  out->lanes >= 1 && (d->o.lanes == 0 || out->lanes <= d->o.lanes);
 
 	for (size_t i = 0; i < n && ok; i++) {
 		ok = get_uint(json_array_get(nics, i), d->n_nics - 1, &out->own[i]);
 		for (size_t k = 0; k < i && ok; k++)
-			ok = out->own[k] != out->own[i];
+			ok = d->nic[out->own[k]].nic != d->nic[out->own[i]].nic;
 	}
 	out->n = (unsigned)n;
 	return ok ? 0 : dr_err_set(e, -EPROTO, "the peer's answer is malformed");
@@ -374,7 +371,7 @@ const struct dr_rdv_ops dr_lib_rdv_ops = {
 int dualrail_listen(
 	struct dualrail *d, uint8_t handle[DUALRAIL_HANDLE_BYTES], struct dualrail_error *error)
 {
-	const struct dr_rdv_listen_opts o = { .addrs = d->addr, .n = d->n_nics, .arg = d };
+	const struct dr_rdv_listen_opts o = { .addrs = d->addr, .n = d->n_addrs, .arg = d };
 	struct dr_err e = { 0 };
 	int rc = 0;
 
@@ -395,7 +392,7 @@ static int dial(struct dualrail_peer *p, const uint8_t *handle, struct dr_err *e
 	json_t *offer = offer_json(d);
 	const struct dr_rdv_connect_opts o = { .handle = handle,
 		.local = d->addr,
-		.n_local = d->n_nics,
+		.n_local = d->n_addrs,
 		.offer = offer,
 		.timeout_ns = d->o.connect_timeout_ms * DR_NS_PER_MS,
 		.arg = p };

@@ -198,19 +198,22 @@ static int set_options(struct dualrail *d, const struct dualrail_options *o, str
 
 static int find_nics(struct dualrail *d, struct dr_err *e)
 {
-	int n = dr_netdev_rails(d->o.nics, NULL, d->nic, DR_LIB_RAILS_MAX, e);
+	int n = dr_netdev_rails(d->o.nics, NULL, d->nic, DR_NICS_MAX, e);
 
 	if (n < 0)
 		return n;
 	d->n_nics = (unsigned)n;
 	dr_netdev_rail_routes(d->nic, d->n_nics);
-	for (unsigned i = 0; i < d->n_nics; i++) {
-		struct dr_rdv_addr *a = &d->addr[i];
+	for (unsigned i = 0; i < d->n_nics && d->n_addrs < DR_RDV_ADDRS_MAX; i++) {
+		struct dr_rdv_addr *a = &d->addr[d->n_addrs];
 
+		if (d->nic[i].rank == DR_NIC_NONE)
+			break;
+		d->n_addrs++;
 		a->addr.ss = d->nic[i].addr;
 		a->addr.len = dr_sa_len(&a->addr.ss);
 		a->prefix = (uint8_t)d->nic[i].prefix;
-		a->nic = (uint8_t)i;
+		a->nic = (uint8_t)d->nic[i].nic;
 		static_assert(sizeof(a->device) == sizeof(d->nic[i].ifname), "names of interfaces");
 		memcpy(a->device, d->nic[i].ifname, sizeof(a->device));
 	}

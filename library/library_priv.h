@@ -7,7 +7,7 @@
 #include "library/dualrail.h"
 #include "library/request.h"
 #include "topology/linkmon.h"
-#include "topology/netdev.h"
+#include "topology/nic_list.h"
 #include "transport/kind.h"
 
 #include <pthread.h>
@@ -141,9 +141,9 @@ struct dualrail {
 	const struct dr_transport_kind *kind;
 	union dr_kind_params params;
 	struct dualrail_options o; /* defaults filled in; its texts are not valid */
-	unsigned n_nics;
-	struct dr_netdev_rail nic[DR_LIB_RAILS_MAX];
-	struct dr_rdv_addr addr[DR_LIB_RAILS_MAX];
+	unsigned n_nics, n_addrs;  /* offered; of the rendezvous */
+	struct dr_netdev_rail nic[DR_NICS_MAX];
+	struct dr_rdv_addr addr[DR_RDV_ADDRS_MAX];
 	struct dr_rdv *rdv;
 	struct dr_rdv_listen *listen;
 	uint8_t handle[DR_RDV_HANDLE_BYTES];

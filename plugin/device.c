@@ -46,7 +46,7 @@ static void fill(const struct ha_nics *have, const struct ha_config *c, const st
 	out->speed_mbps = speed_of(c, out->link_mbps);
 	out->shadow = -1;
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (dr_netdev_addr_usable(d, &d->addrs[i], ha_family(c)))
+		if (dr_netdev_addr_usable(d, &d->addrs[i], ha_family(c), ha_named(c)))
 			out->addr[out->n_addrs++] = d->addrs[i];
 	ha_device_place(have, d, out);
 }
@@ -69,13 +69,15 @@ static int comms_of(uint64_t connections)
 }
 
 static int choose_netdevs(const struct ha_nics *have, const struct ha_config *c,
-	struct ha_device *out, struct dr_err *e)
+	struct ha_device *out, unsigned *n_spare, struct dr_err *e)
 {
 	const struct dr_netdev *dev[HA_DEVICES_MAX];
-	int n = ha_devices_select(have, c, dev, HA_DEVICES_MAX, e);
+	int n = ha_devices_select(have, c, dev, HA_DEVICES_MAX, n_spare, e);
 
-	for (int i = 0; i < n; i++)
+	for (int i = 0; n > 0 && i < n + (int)*n_spare; i++) {
 		fill(have, c, dev[i], &out[i]);
+		out[i].rank = i < n ? DR_NIC_RAIL : DR_NIC_SLOW;
+	}
 	return n;
 }
 
@@ -95,7 +97,8 @@ static int choose_ports(const struct ha_nics *have, const struct ha_config *c,
 	}
 	if (n < 0 || c->devices.n == 0)
 		return n;
-	int boot = choose_netdevs(have, c, out->boot, e);
+	unsigned spare;
+	int boot = choose_netdevs(have, c, out->boot, &spare, e);
 	out->n_boot = (unsigned)DR_MAX(boot, 0);
 	return boot < 0 ? boot : n;
 }
@@ -107,7 +110,7 @@ int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, str
 
 	memset(out, 0, sizeof(*out));
 	int n = ha_config_is_verbs(c) ? choose_ports(have, c, out, &connections, e)
-				      : choose_netdevs(have, c, out->dev, e);
+				      : choose_netdevs(have, c, out->dev, &out->n_spare, e);
 	if (n < 0)
 		return n;
 	out->n = (unsigned)n;
@@ -152,7 +155,7 @@ static bool first_address(
 		const struct dr_netdev *d = &h->dev[i];
 
 		for (unsigned k = 0; strcmp(d->name, out->ifname) == 0 && k < d->n_addrs; k++)
-			if (dr_netdev_addr_usable(d, &d->addrs[k], ha_family(c))) {
+			if (dr_netdev_addr_usable(d, &d->addrs[k], ha_family(c), ha_named(c))) {
 				out->local = d->addrs[k].addr;
 				return true;
 			}

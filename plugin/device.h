@@ -29,6 +29,7 @@ struct ha_device {
 	char bus_id[16];		  /* "": on no PCI bus */
 	char pci_path[HA_PCI_PATH_BYTES]; /* real path in /sys; "": on no PCI bus */
 	int ifindex;
+	enum dr_nic_rank rank;
 	/* The physical port: guid of the card (for NCCL the chip), port of it. Functions, VFs and VLANs of one port
 	 * have both alike; two ports of one card have the guid alike. Virtual devices have a guid of their own. */
 	uint64_t guid;
@@ -45,6 +46,8 @@ struct ha_device {
 
 struct ha_devices {
 	unsigned n; /* >= 1 */
+	/* Behind them, unknown to NCCL: rails use these where no others join the ends. */
+	unsigned n_spare;
 	struct ha_device
 		dev[HA_DEVICES_MAX]; /* by PCI place, then name; those on no PCI bus at the end */
 	int max_comms;		     /* of one device */
@@ -76,9 +79,10 @@ struct ha_nics {
  * The devices that the configuration selects. They are up, have a carrier and a usable address. Over TCP, with a list of
  * names: those that match. Without one, or with a list of excluded names ("^"), the rules of automatic rails: no loopback,
  * no port of a bond or bridge, no tunnel, no bridge without a physical port, none that is slow beside the fastest, and
- * not the device with the default route where two other ports remain. Over verbs: every active port that NCCL_IB_HCA
- * admits, one for each network device. What is left out is logged with the reason.
- * More than HA_DEVICES_MAX: the first ones. -ENODEV: none is left. No system call but readlink below sysfs.
+ * not the device with the default route where two other ports remain; these two kinds are spares.
+ * Over verbs: every active port that NCCL_IB_HCA admits, one for each network device. What is left
+ * out is logged with the reason. More than HA_DEVICES_MAX: the first ones. -ENODEV: none is left.
+ * No system call but readlink below sysfs.
  */
 int ha_devices_choose(const struct ha_nics *have, const struct ha_config *c, struct ha_devices *out,
 	struct dr_err *e) DR_MUST_CHECK;

@@ -45,27 +45,12 @@ static struct sockaddr_storage addr(const char *s)
 	return ss;
 }
 
-static int index_of(const char *name)
-{
-	struct dr_netdev d;
-
-	assert_int_equal(dr_netdev_by_name(name, &d, NULL), 0);
-	return d.ifindex;
-}
-
 static void give(const char *name, const char *address, unsigned prefix)
 {
 	struct sockaddr_storage ss = addr(address);
 
 	assert_int_equal(
 		dr_netdev_add_addr(index_of(name), (struct sockaddr *)&ss, prefix, NULL), 0);
-}
-
-static void make_pair(const char *name, const char *peer)
-{
-	assert_int_equal(dr_netdev_create_veth(name, peer, -1, 0, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(index_of(name), true, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(index_of(peer), true, NULL), 0);
 }
 
 static int set_up(void **state)
@@ -76,9 +61,9 @@ static int set_up(void **state)
 		return 0;
 	}
 	assert_int_equal(dr_netdev_set_up(index_of("lo"), true, NULL), 0);
-	make_pair("ta", "ua");
-	make_pair("tb", "ub");
-	make_pair("tc", "uc");
+	make_far_veth("ta", "ua");
+	make_far_veth("tb", "ub");
+	make_far_veth("tc", "uc");
 	give("ta", "10.9.0.1", 24);
 	give("ta", "fd09::1", 64);
 	give("tb", "10.9.1.1", 24);

@@ -17,7 +17,8 @@ struct pick {
 	const struct ha_nics *have;
 	const struct ha_config *c;
 	const struct dr_netdev *out[CANDIDATES_MAX]; /* by PCI place, then name */
-	unsigned n;
+	unsigned n, n_spare;
+	const struct dr_netdev *spare[HA_DEVICES_MAX];
 };
 
 static bool is_before(const struct ha_nics *h, const struct dr_netdev *a, const struct dr_netdev *b)
@@ -51,6 +52,13 @@ sa_family_t ha_family(const struct ha_config *c)
 	return family[c->family];
 }
 
+bool ha_named(const struct ha_config *c)
+{
+	const struct ha_names *n = ha_config_is_verbs(c) ? &c->rdma_devices : &c->devices;
+
+	return n->n && !n->exclude;
+}
+
 /* Of no use for anybody: not worth a line. */
 static bool is_trivial(const struct dr_netdev *d)
 {
@@ -82,7 +90,9 @@ static void select_automatic(struct pick *p)
 			continue;
 		if (!why)
 			take(p, d);
-		else if (!is_trivial(d))
+		else if (dr_netdev_rank(why) != DR_NIC_NONE && p->n_spare < HA_DEVICES_MAX)
+			p->spare[p->n_spare++] = d;
+		if (why && !is_trivial(d))
 			dr_info("devices",
 				"%s is not used: %s; name it in HA_NCCL_DEVICES to use it", d->name,
 				dr_netdev_why_text(why));
@@ -117,7 +127,7 @@ static void select_listed(struct pick *p)
 {
 	for (size_t i = 0; i < p->have->n; i++) {
 		const struct dr_netdev *d = &p->have->dev[i];
-		enum dr_netdev_why why = dr_netdev_link_refused(d, ha_family(p->c));
+		enum dr_netdev_why why = dr_netdev_link_refused(d, ha_family(p->c), ha_named(p->c));
 
 		if (!admits(p->c, d))
 			continue;
@@ -176,8 +186,9 @@ static const struct dr_netdev *netdev_of(
 		*why = port->why;
 	else if (ha_port_of(p->have, p->c, d) != port)
 		*why = "another RDMA device has the same network device";
-	else if (dr_netdev_link_refused(d, ha_family(p->c)))
-		*why = dr_netdev_why_text(dr_netdev_link_refused(d, ha_family(p->c)));
+	else if (dr_netdev_link_refused(d, ha_family(p->c), ha_named(p->c)))
+		*why = dr_netdev_why_text(
+			dr_netdev_link_refused(d, ha_family(p->c), ha_named(p->c)));
 	return *why ? NULL : d;
 }
 
@@ -200,7 +211,7 @@ int ha_ports_select(const struct ha_nics *have, const struct ha_config *c,
 	const struct dr_netdev **out, unsigned cap, struct dr_err *e)
 {
 	struct pick p = { .have = have, .c = c };
-	bool named = c->rdma_devices.n && !c->rdma_devices.exclude;
+	bool named = ha_named(c);
 	char name[HA_DEVICE_NAME_BYTES];
 	const char *why;
 
@@ -241,7 +252,7 @@ static int none_is_left(const struct pick *p, struct dr_err *e)
 }
 
 int ha_devices_select(const struct ha_nics *have, const struct ha_config *c,
-	const struct dr_netdev **out, unsigned cap, struct dr_err *e)
+	const struct dr_netdev **out, unsigned cap, unsigned *n_spare, struct dr_err *e)
 {
 	struct pick p = { .have = have, .c = c };
 
@@ -257,6 +268,8 @@ int ha_devices_select(const struct ha_nics *have, const struct ha_config *c,
 			"others in HA_NCCL_DEVICES",
 			p.n, cap);
 	p.n = DR_MIN(p.n, cap);
+	*n_spare = DR_MIN(p.n_spare, cap - p.n);
 	memcpy(out, p.out, p.n * sizeof(out[0]));
+	memcpy(out + p.n, p.spare, *n_spare * sizeof(out[0]));
 	return (int)p.n;
 }

@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "plugin/match.h"
 #include "plugin/session.h"
-#include "topology/nic_list.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -86,9 +85,9 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 
 		dr_sa_set_port(&a.ss, 0);
 		dr_addr_format(&a, text, sizeof(text));
-		bad |= json_array_append_new(
-			nics, json_pack("{s:s, s:i, s:i}", "addr", text, "prefix", o->nic[i].prefix,
-				      "nic", o->nic[i].nic));
+		bad |= json_array_append_new(nics,
+			json_pack("{s:s, s:i, s:i, s:i}", "addr", text, "prefix", o->nic[i].prefix,
+				"nic", o->nic[i].nic, "rank", o->nic[i].rank));
 	}
 	bad |= json_object_set_new(j, "nics", nics);
 	bad |= json_object_set_new(j, "process", hex(o->process));
@@ -106,14 +105,16 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 static bool nic_from_json(const json_t *j, struct dr_rdv_addr *out)
 {
 	const char *text = json_string_value(json_object_get(j, "addr"));
-	int64_t prefix, number;
+	int64_t prefix, number, rank;
 
 	memset(out, 0, sizeof(*out));
 	if (!text || !get_int(j, "prefix", 0, 128, &prefix) ||
-		!get_int(j, "nic", 0, UINT8_MAX, &number) || dr_addr_parse(text, &out->addr))
+		!get_int(j, "nic", 0, UINT8_MAX, &number) ||
+		!get_int(j, "rank", 0, DR_NIC_NONE, &rank) || dr_addr_parse(text, &out->addr))
 		return false;
 	out->prefix = (uint8_t)prefix;
 	out->nic = (uint8_t)number;
+	out->rank = (uint8_t)rank;
 	return true;
 }
 
@@ -145,42 +146,22 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 
 /* ---- plan ---- */
 
-static unsigned to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic *out)
+static void to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic *out)
 {
-	unsigned k = 0;
-
-	for (unsigned i = 0; i < n && k < DR_NICS_MAX; i++) {
-		out[k] = (struct dr_nic){ .number = (uint16_t)i };
-		if (dr_prefix_of((const struct sockaddr *)&in[i].addr.ss, in[i].prefix,
-			    &out[k].addr) == 0)
-			k++;
-	}
-	return k;
-}
-
-static void set_rail(struct ha_answer *p, const struct dr_rdv_addr *own, const struct dr_nic *a,
-	const struct dr_nic *b, const struct dr_nic_pair *pair)
-{
-	p->rail[p->n_rails] = own[b[pair->b].number];
-	p->peer_nic[p->n_rails] = a[pair->a].number;
-	p->n_rails++;
-}
-
-/* On another NIC than rail 0, at both ends. */
-static bool apart(const struct ha_answer *p, const struct ha_offer *o,
-	const struct dr_rdv_addr *own, const struct dr_nic *peer)
-{
-	return p->n_rails == 0 || (own->nic != p->rail[0].nic &&
-					  o->nic[peer->number].nic != o->nic[p->peer_nic[0]].nic);
+	dr_assert(n <= HA_OFFER_NICS_MAX);
+	for (unsigned i = 0; i < n; i++)
+		dr_nic_set(&out[i], &in[i].addr.ss, in[i].prefix, in[i].nic, in[i].rank);
 }
 
 int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_answer *out, struct dr_err *e)
 {
-	struct dr_nic a[DR_NICS_MAX], b[DR_NICS_MAX];
+	struct dr_nic a[HA_OFFER_NICS_MAX], b[HA_OFFER_NICS_MAX];
 	struct dr_nic_pair pair[DR_NICS_MAX];
-	unsigned n_a = to_nics(o->nic, o->n_nics, a), n_b = to_nics(own, n_own, b);
-	unsigned n = dr_nic_pair_up(a, n_a, b, n_b, DR_NIC_WANT_AUTO, pair);
+
+	to_nics(o->nic, o->n_nics, a);
+	to_nics(own, n_own, b);
+	unsigned n = dr_nic_pair_up(a, o->n_nics, b, n_own, pair);
 
 	memset(out, 0, sizeof(*out));
 	if (n == 0)
@@ -189,9 +170,10 @@ int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, un
 	/* Pairs are in the order of a: the device's NIC, then its shadow's. */
 	for (unsigned pass = 0; pass < 2; pass++)
 		for (unsigned i = 0; i < n && out->n_rails < (backup ? DR_PATHS : 1u); i++)
-			if (pair[i].routed == (pass == 1) &&
-				apart(out, o, &own[b[pair[i].b].number], &a[pair[i].a]))
-				set_rail(out, own, a, b, &pair[i]);
+			if (pair[i].routed == (pass == 1)) {
+				out->rail[out->n_rails] = own[pair[i].b];
+				out->peer_nic[out->n_rails++] = pair[i].a;
+			}
 	return 0;
 }
 

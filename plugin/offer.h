@@ -4,13 +4,14 @@
 
 #include "channel/manager.h"
 #include "bootstrap/rdv.h"
+#include "topology/nic_list.h"
 #include "transport/kind.h"
 
 /*
  * What the ends of a session agree on. Pure functions. NICs are listed best first: those of the device that NCCL chose,
  * those of its shadow, the others.
  */
-enum { HA_OFFER_NICS_MAX = 16, HA_OFFER_NAME_BYTES = 72 };
+enum { HA_OFFER_NICS_MAX = DR_RDV_ADDRS_MAX, HA_OFFER_NAME_BYTES = 72 };
 
 struct ha_offer {
 	uint64_t process, session; /* of the dialling end */

@@ -37,6 +37,7 @@ static unsigned add_addresses(
 		r->addr.len = dr_sa_len(&r->addr.ss);
 		r->prefix = (uint8_t)v->addr[a].prefix;
 		r->nic = (uint8_t)nic;
+		r->rank = (uint8_t)v->rank;
 		snprintf(r->device, sizeof(r->device), "%s", v->ifname);
 	}
 	return n;
@@ -48,7 +49,7 @@ unsigned ha_process_addresses(
 	unsigned n = 0;
 	int shadow = p->devices->dev[dev].shadow;
 
-	for (unsigned i = 0; i < p->devices->n + 2; i++) {
+	for (unsigned i = 0; i < p->devices->n + p->devices->n_spare + 2; i++) {
 		unsigned d = i == 0 ? dev : i == 1 ? (unsigned)DR_MAX(shadow, 0) : i - 2;
 
 		if ((i == 1 && shadow < 0) || (i >= 2 && (d == dev || (int)d == shadow)))

@@ -57,21 +57,11 @@ static void assert_logged(const char *part)
 
 /* ---- a process of NCCL ---- */
 
-static int index_of(const char *name)
-{
-	struct dr_netdev d;
-
-	assert_int_equal(dr_netdev_by_name(name, &d, NULL), 0);
-	return d.ifindex;
-}
-
 static void make_device(const char *name, const char *peer, const char *address)
 {
 	struct sockaddr_storage ss;
 
-	assert_int_equal(dr_netdev_create_veth(name, peer, -1, 0, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(index_of(name), true, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(index_of(peer), true, NULL), 0);
+	make_far_veth(name, peer);
 	assert_int_equal(dr_netdev_addr_parse(address, &ss), 0);
 	assert_int_equal(dr_netdev_add_addr(index_of(name), (struct sockaddr *)&ss, 24, NULL), 0);
 }

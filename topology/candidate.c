@@ -20,8 +20,8 @@ const char *dr_netdev_why_text(enum dr_netdev_why why)
 		[DR_NETDEV_BRIDGE] = "bridge without a physical port",
 		[DR_NETDEV_DOWN] = "down",
 		[DR_NETDEV_CARRIER] = "no carrier",
-		[DR_NETDEV_ADDRESS] = "no global address",
-		[DR_NETDEV_SLOW] = "slower than half of the fastest",
+		[DR_NETDEV_ADDRESS] = "no global address of its own",
+		[DR_NETDEV_SLOW] = "slower than a tenth of the fastest",
 		[DR_NETDEV_CONTROL] = "control connection",
 		[DR_NETDEV_DEFAULT_ROUTE] = "management NIC: it has the default route",
 	};
@@ -59,6 +59,14 @@ static bool is_tunnel(const char *kind)
 	return false;
 }
 
+/* Its packets come back to this host, unless a bridge has the other end. */
+static bool is_inner_veth(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+{
+	const struct dr_netdev *end = strcmp(d->kind, "veth") == 0 ? by_index(c, d->link) : NULL;
+
+	return end && !end->master;
+}
+
 /* docker0, virbr0, cni0: their ports are links to containers and virtual machines. */
 static bool is_inner_bridge(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
@@ -74,22 +82,36 @@ static bool is_inner_bridge(const struct dr_netdev_choice *c, const struct dr_ne
 	return true;
 }
 
+enum dr_nic_rank dr_netdev_rank(enum dr_netdev_why why)
+{
+	if (why == DR_NETDEV_RAIL)
+		return DR_NIC_RAIL;
+	if (why == DR_NETDEV_SLOW)
+		return DR_NIC_SLOW;
+	return why == DR_NETDEV_CONTROL || why == DR_NETDEV_DEFAULT_ROUTE ? DR_NIC_MANAGEMENT
+									  : DR_NIC_NONE;
+}
+
 /* ---- link and addresses ---- */
 
 bool dr_netdev_addr_usable(
-	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family)
+	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family, bool named)
 {
-	return (a->global || d->loopback) && (!family || family == a->addr.ss_family);
+	bool others = !named || a->addr.ss_family != AF_INET;
+
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		others |= d->addrs[i].global;
+	return (a->global || d->loopback || !others) && (!family || family == a->addr.ss_family);
 }
 
-enum dr_netdev_why dr_netdev_link_refused(const struct dr_netdev *d, sa_family_t family)
+enum dr_netdev_why dr_netdev_link_refused(const struct dr_netdev *d, sa_family_t family, bool named)
 {
 	if (!d->up)
 		return DR_NETDEV_DOWN;
 	if (!d->running)
 		return DR_NETDEV_CARRIER;
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (dr_netdev_addr_usable(d, &d->addrs[i], family))
+		if (dr_netdev_addr_usable(d, &d->addrs[i], family, named))
 			return DR_NETDEV_RAIL;
 	return DR_NETDEV_ADDRESS;
 }
@@ -100,27 +122,16 @@ static enum dr_netdev_why refused_alone(const struct dr_netdev_choice *c, const 
 		return DR_NETDEV_LOOPBACK;
 	if (is_port(c, d))
 		return DR_NETDEV_PORT;
-	if (is_tunnel(d->kind))
+	if (is_tunnel(d->kind) || is_inner_veth(c, d))
 		return DR_NETDEV_VIRTUAL;
 	if (is_inner_bridge(c, d))
 		return DR_NETDEV_BRIDGE;
-	return dr_netdev_link_refused(d, c->family);
+	return dr_netdev_link_refused(d, c->family, false);
 }
 
 static bool is_candidate(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
 	return (!c->admits || c->admits(c->arg, d)) && !refused_alone(c, d);
-}
-
-/* A tunnel or an inner bridge counts where nothing else is, as in nested containers. */
-static bool is_last_resort(const struct dr_netdev_choice *c, enum dr_netdev_why why)
-{
-	if (why != DR_NETDEV_VIRTUAL && why != DR_NETDEV_BRIDGE)
-		return false;
-	for (size_t i = 0; i < c->n_devs; i++)
-		if (is_candidate(c, &c->devs[i]))
-			return false;
-	return true;
 }
 
 /* ---- beside the others ---- */
@@ -132,7 +143,7 @@ static int64_t speed(const struct dr_netdev_choice *c, const struct dr_netdev *d
 
 static bool too_slow(int64_t mbps, int64_t fastest_mbps)
 {
-	return mbps > 0 && mbps < fastest_mbps / 2;
+	return mbps > 0 && mbps < fastest_mbps / 10;
 }
 
 /* Of the candidates without this one. */
@@ -224,8 +235,6 @@ enum dr_netdev_why dr_netdev_refused(const struct dr_netdev_choice *c, const str
 	enum dr_netdev_why why = refused_alone(c, d);
 	const struct dr_netdev *management;
 
-	if (is_last_resort(c, why))
-		return dr_netdev_link_refused(d, c->family);
 	if (why)
 		return why;
 	management = dr_netdev_management(c);

@@ -24,10 +24,10 @@ struct map {
 	unsigned rank[DR_LOCALITY_NICS_MAX]; /* place in nics */
 	uint8_t distance[DR_LOCALITY_GPUS_MAX][DR_LOCALITY_NICS_MAX];
 	uint8_t nearest[DR_LOCALITY_GPUS_MAX];
-	uint32_t set[DR_LOCALITY_GPUS_MAX]; /* of the nearest NICs, as bits */
+	uint64_t set[DR_LOCALITY_GPUS_MAX]; /* of the nearest NICs, as bits */
 	/* So far: how often each NIC is a shadow, and of which primaries. */
 	unsigned load[DR_LOCALITY_NICS_MAX];
-	uint32_t shadow_of[DR_LOCALITY_NICS_MAX];
+	uint64_t shadow_of[DR_LOCALITY_NICS_MAX];
 };
 
 /* Do two NICs have the same number there, at either end? field: offset in struct dr_locality_nic. */
@@ -109,20 +109,20 @@ static bool is_spare(const struct map *m, unsigned nic)
 }
 
 /* NICs that may be a primary, as bits. */
-static uint32_t candidates(const struct map *m)
+static uint64_t candidates(const struct map *m)
 {
-	uint32_t set = 0;
+	uint64_t set = 0;
 
 	for (unsigned r = 0; r < m->n_nics; r++)
 		if (!is_spare(m, r))
-			set |= 1u << r;
-	return set ? set : UINT32_MAX;
+			set |= UINT64_C(1) << r;
+	return set ? set : UINT64_MAX;
 }
 
 /* True when any distance is known. */
 static bool measure(struct map *m)
 {
-	uint32_t set = candidates(m);
+	uint64_t set = candidates(m);
 	bool known = false;
 
 	for (unsigned g = 0; g < m->n_gpus; g++) {
@@ -135,7 +135,7 @@ static bool measure(struct map *m)
 		known = known || m->nearest[g] < DR_DISTANCE_UNKNOWN;
 		for (unsigned r = 0; r < m->n_nics; r++)
 			if ((set >> r & 1) && m->distance[g][r] == m->nearest[g])
-				m->set[g] |= 1u << r;
+				m->set[g] |= UINT64_C(1) << r;
 	}
 	return known;
 }
@@ -204,7 +204,7 @@ static void place_shadows(struct map *m, unsigned gpu, struct dr_locality_choice
 		if (s == p)
 			continue;
 		m->load[s]++;
-		m->shadow_of[s] |= 1u << p;
+		m->shadow_of[s] |= UINT64_C(1) << p;
 	}
 	for (unsigned r = 0; r < m->n_nics; r++)
 		out->shadow[r] = (uint8_t)pick_shadow(m, gpu, r, false);

@@ -11,7 +11,7 @@
  * Assignment of NICs to GPUs: a pure function of distances. No I/O and no pointers, so that one end can send its
  * numbers to the other and both compute the same map.
  */
-enum { DR_LOCALITY_GPUS_MAX = 64, DR_LOCALITY_NICS_MAX = 16 };
+enum { DR_LOCALITY_GPUS_MAX = 64, DR_LOCALITY_NICS_MAX = 64 };
 
 /* Lowest common level of a GPU and a NIC, nearest first. */
 enum dr_locality_level {

@@ -121,7 +121,8 @@ static int on_addr(const struct nlmsghdr *nlh, void *arg)
 	if (p.family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr))
 		in6->sin6_scope_id = ifa->ifa_index;
 	addr.prefix = ifa->ifa_prefixlen;
-	addr.global = ifa->ifa_scope == RT_SCOPE_UNIVERSE || ifa->ifa_scope == RT_SCOPE_SITE;
+	addr.global = (ifa->ifa_scope == RT_SCOPE_UNIVERSE || ifa->ifa_scope == RT_SCOPE_SITE) &&
+		      !(p.family == AF_INET && p.addr[0] == 169 && p.addr[1] == 254);
 	for (size_t i = 0; i < l->n; i++) {
 		struct dr_netdev *d = &l->devs[i];
 
@@ -155,10 +156,12 @@ static int64_t speed_of(int fd, const char *name)
 		return -1;
 	req.s.link_mode_masks_nwords = (int8_t)-req.s.link_mode_masks_nwords;
 	req.s.cmd = ETHTOOL_GLINKSETTINGS;
-	if (ioctl(fd, SIOCETHTOOL, &ifr) < 0 || req.s.speed == (uint32_t)SPEED_UNKNOWN ||
-		req.s.speed == 0)
-		return -1;
-	return (int64_t)req.s.speed;
+	return ioctl(fd, SIOCETHTOOL, &ifr) < 0 ? -1 : dr_netdev_mbps(req.s.speed);
+}
+
+int64_t dr_netdev_mbps(int64_t told)
+{
+	return told <= 0 || told == UINT16_MAX || told >= INT32_MAX ? -1 : told;
 }
 
 static bool speed_is_made_up(const struct dr_netdev *d)
@@ -177,6 +180,17 @@ static void fill_speeds(struct listing *l)
 			l->devs[i].speed_mbps = speed_of(fd, l->devs[i].name);
 	}
 	close(fd);
+}
+
+/* An address that another device has too tells neither: docker0 of two bridges, addresses of
+ * gateways. */
+static void mark_shared(struct dr_netdev *d, const struct dr_netdev *other)
+{
+	for (unsigned i = 0; other != d && other->up && i < d->n_addrs; i++)
+		for (unsigned k = 0; d->addrs[i].global && k < other->n_addrs; k++)
+			d->addrs[i].global =
+				!dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr,
+					(const struct sockaddr *)&other->addrs[k].addr);
 }
 
 static int by_ifindex(const void *a, const void *b)
@@ -210,6 +224,8 @@ int dr_netdev_list(struct dr_netdev **out, size_t *out_n, struct dr_err *e)
 	if (l.n > 0)
 		qsort(l.devs, l.n, sizeof(*l.devs), by_ifindex);
 	fill_speeds(&l);
+	for (size_t i = 0; i < l.n * l.n; i++)
+		mark_shared(&l.devs[i / l.n], &l.devs[i % l.n]);
 	*out = l.devs;
 	*out_n = l.n;
 	return 0;

@@ -21,7 +21,9 @@ struct dr_netdev_addr {
 	struct sockaddr_storage
 		addr;	 /* AF_INET or AF_INET6, port 0; scope id set when link-local */
 	unsigned prefix; /* bits */
-	bool global;	 /* not link-local, not host-local */
+	/* Names this device to other hosts: not link-local (169.254/16, fe80::/10), not
+	 * host-local, and on no other device that is up. */
+	bool global;
 };
 
 struct dr_netdev {
@@ -34,7 +36,7 @@ struct dr_netdev {
 	unsigned gso_max,
 		gro_max; /* largest aggregated packet, bytes; above 65536: BIG TCP; 0: not told */
 	char qdisc[16];	 /* root queueing discipline: "mq"; "": not told */
-	int64_t speed_mbps; /* -1: unknown, or virtual (a veth's 10000 means nothing) */
+	int64_t speed_mbps; /* -1: unknown, impossible, or virtual (a veth's 10000 means nothing) */
 	char kind[16];	    /* "veth", "bond", "vlan"...; "" for hardware; "lo" for the loopback */
 	int master;	    /* ifindex of the bond or bridge it belongs to; 0: none */
 	int link;	    /* ifindex of the device below or, veth, beside it here; 0: none here */
@@ -51,6 +53,8 @@ struct dr_netdev_counters {
 	uint64_t carrier_changes; /* up or down */
 };
 
+/* A link speed as a driver tells it, Mb/s: -1 where it cannot be one (0, 65535, 4294967295...). */
+int64_t dr_netdev_mbps(int64_t told);
 /* All devices, in ascending ifindex. Free with dr_netdev_list_free. Errors: -ENOMEM, the socket's. */
 int dr_netdev_list(struct dr_netdev **out, size_t *out_n, struct dr_err *e) DR_MUST_CHECK;
 void dr_netdev_list_free(struct dr_netdev *list);
@@ -109,10 +113,21 @@ struct dr_routes {
 	struct dr_prefix to[DR_ROUTES_MAX];
 };
 
-/* One local NIC end of a rail, as chosen by --rails. */
+/* What an address of a node may be used for, best first. */
+enum dr_nic_rank {
+	DR_NIC_RAIL,
+	DR_NIC_MANAGEMENT, /* of the management NIC: where no RAIL makes a pair */
+	DR_NIC_SLOW,	   /* below a tenth of the fastest NIC's speed: the same */
+	DR_NIC_NONE,	   /* no end of a rail; the peer must not take it for its own */
+	DR_NIC_RANKS
+};
+
+/* An address of a local NIC, which may be the end of a rail. */
 struct dr_netdev_rail {
 	char ifname[IFNAMSIZ];
 	int ifindex;
+	unsigned nic; /* number of the NIC in the list: its addresses have the same */
+	enum dr_nic_rank rank;
 	struct sockaddr_storage addr; /* port 0 */
 	unsigned prefix;
 	unsigned mtu;
@@ -121,16 +136,21 @@ struct dr_netdev_rail {
 	struct dr_routes routes; /* see dr_netdev_rail_routes */
 };
 /*
- * The NICs to use, at most cap, in the given order. list is --rails: device names, addresses and
- * NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3", "lo@127.0.0.2"). A device
- * that is down is accepted when it has an address. NULL or "auto": every device that
- * dr_netdev_refused does not refuse; the management NIC where there is no other. A name stands for
- * its first usable address of the control address's family, else of any. Returns the count (> 0).
- * Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG: above cap.
+ * The addresses to offer, at most cap, those of a NIC in a row. list is --rails: device names,
+ * addresses and NAME@ADDRESS, separated by commas ("eth1,eth2", "127.0.0.2,127.0.0.3",
+ * "lo@127.0.0.2"), each a NIC. A device that is down is accepted when it has an address. A name
+ * stands for all its usable addresses, those of the control address's family first. NULL or "auto":
+ * the addresses of all devices, by rank (dr_netdev_refused), hardware first. Returns the count
+ * (> 0). Errors: -EINVAL for a malformed or repeated item, -ENODEV, -EADDRNOTAVAIL, -E2BIG: more
+ * than DR_NETDEV_NAMED_MAX items.
  */
+enum { DR_NETDEV_NAMED_MAX = 16 };
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
-/* The same from the given devices. An address in the list is looked up on this machine. */
+/* The NICs that are rails whatever the peer has: in place, keeps the first address of each NIC of
+ * the best rank. Returns the count. */
+unsigned dr_netdev_firsts(struct dr_netdev_rail *rails, unsigned n);
+/* dr_netdev_rails from the given devices. An address in the list is looked up on this machine. */
 struct dr_netdev_choice {
 	const struct dr_netdev *devs;
 	size_t n_devs;
@@ -153,25 +173,28 @@ enum dr_netdev_why {
 	DR_NETDEV_RAIL, /* it is taken */
 	DR_NETDEV_LOOPBACK,
 	DR_NETDEV_PORT,	   /* of a bond or bridge, which stands for it */
-	DR_NETDEV_VIRTUAL, /* a tunnel or the like; taken where nothing else can be */
-	DR_NETDEV_BRIDGE,  /* without a physical port; the same */
+	DR_NETDEV_VIRTUAL, /* a tunnel or the like, or a veth with both ends here */
+	DR_NETDEV_BRIDGE,  /* without a physical port */
 	DR_NETDEV_DOWN,
 	DR_NETDEV_CARRIER,
 	DR_NETDEV_ADDRESS,
-	DR_NETDEV_SLOW,		/* less than half of the fastest candidate's speed, both known */
+	DR_NETDEV_SLOW,		/* below a tenth of the fastest candidate's speed, both known */
 	DR_NETDEV_CONTROL,	/* the management NIC, which carries the control connection */
 	DR_NETDEV_DEFAULT_ROUTE /* the management NIC, another one */
 };
 /* Why the automatic choice leaves out this one of from->devs. */
 enum dr_netdev_why dr_netdev_refused(
 	const struct dr_netdev_choice *from, const struct dr_netdev *d);
-/* The same by link and addresses alone, for a device that the user names. */
-enum dr_netdev_why dr_netdev_link_refused(const struct dr_netdev *d, sa_family_t family);
+/* The same by link and addresses alone. */
+enum dr_netdev_why dr_netdev_link_refused(
+	const struct dr_netdev *d, sa_family_t family, bool named);
+enum dr_nic_rank dr_netdev_rank(enum dr_netdev_why why);
 /* "no carrier" */
 const char *dr_netdev_why_text(enum dr_netdev_why why);
-/* Global, or of the loopback; of that family, 0: any. */
+/* Global, or of the loopback; of that family, 0: any. Where a device has no global address its IPv4
+ * ones are usable if the user names it. */
 bool dr_netdev_addr_usable(
-	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family);
+	const struct dr_netdev *d, const struct dr_netdev_addr *a, sa_family_t family, bool named);
 /*
  * The management NIC: a candidate that the automatic choice leaves out although it may be fast.
  * NULL: there is none. It is the control NIC, except where another NIC is known to be for
@@ -190,13 +213,12 @@ int dr_netdev_choice_read(struct dr_netdev_choice *from, struct dr_netdev **devs
 /* dr_netdev_rails for a choice without devices and default route: these are read here. */
 int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_rail *out,
 	size_t cap, struct dr_err *e) DR_MUST_CHECK;
-/* The management NIC of this host into *out; false: none. */
-bool dr_netdev_find_management(const struct dr_netdev_choice *want, struct dr_netdev *out);
 /* The device that alone has the default route with the lowest metric of the main table. 0: none, or several share
  * it (ECMP), or its next hops are not told. family: AF_INET or AF_INET6. */
 int dr_netdev_default(int family);
 
-/* Fill in `routes` of these rails from one dump of the kernel's. A failure leaves them unknown. */
+/* Fill in `routes` of these rails, those of the address's family, from one dump of the kernel's. A
+ * failure leaves them unknown. */
 void dr_netdev_rail_routes(struct dr_netdev_rail *rails, unsigned n);
 
 #endif

@@ -183,9 +183,7 @@ static const struct {
 	{ "lo@127.0.0.2", NULL, 1, "lo@127.0.0.2", NULL, NULL },
 	{ "ta@10.9.0.1,tb", NULL, 2, "ta@10.9.0.1", "tb@10.9.1.1", NULL },
 	{ "lo", NULL, 1, "lo@127.0.0.1", NULL, NULL },
-	{ NULL, NULL, 2, "tb@10.9.1.1", "ta@10.9.0.1",
-		NULL }, /* by ifindex; a veth's peer is first */
-	{ "auto", "10.9.0.1", 1, "tb@10.9.1.1", NULL, NULL },
+	{ NULL, NULL, -ENODEV, NULL, NULL, "lo@127.0.0.2" }, /* both ends of the pair are here */
 	{ "ta@10.9.1.1", NULL, -EADDRNOTAVAIL, NULL, NULL, "address of tb, not of ta" },
 	{ "10.1.1.1", NULL, -EADDRNOTAVAIL, NULL, NULL, "10.1.1.1" },
 	{ "eth77", NULL, -ENODEV, NULL, NULL, "eth77" },
@@ -194,7 +192,10 @@ static const struct {
 	{ "ta,,tb", NULL, -EINVAL, NULL, NULL, "empty" },
 	{ "", NULL, -EINVAL, NULL, NULL, "empty" },
 	{ "ta,10.9.0.1", NULL, -EINVAL, NULL, NULL, "twice" },
-	{ "ta,tb,lo,127.0.0.9,127.0.0.8", NULL, -E2BIG, NULL, NULL, "more than 4" },
+	{ "127.0.0.1,127.0.0.2,127.0.0.3,127.0.0.4,127.0.0.5,127.0.0.6,127.0.0.7,127.0.0.8,"
+	  "127.0.0.9,127.0.0.10,127.0.0.11,127.0.0.12,127.0.0.13,127.0.0.14,127.0.0.15,127.0.0.16,"
+	  "127.0.0.17",
+		NULL, -E2BIG, NULL, NULL, "more than 16" },
 };
 
 static void check_rail(const struct dr_netdev_rail *r, const char *want)
@@ -213,14 +214,16 @@ static void rails_chosen(void **state)
 	need_root();
 	for (size_t i = 0; i < DR_ARRAY_LEN(rail_cases); i++) {
 		struct sockaddr_storage control = { 0 };
-		struct dr_netdev_rail r[4];
+		struct dr_netdev_rail r[20];
 		struct dr_err e = { 0 };
 		int rc;
 
 		if (rail_cases[i].control)
 			control = addr(rail_cases[i].control);
 		rc = dr_netdev_rails(rail_cases[i].list,
-			rail_cases[i].control ? (struct sockaddr *)&control : NULL, r, 4, &e);
+			rail_cases[i].control ? (struct sockaddr *)&control : NULL, r, 20, &e);
+		if (rc > 0)
+			rc = (int)dr_netdev_firsts(r, (unsigned)rc);
 		if (rc != rail_cases[i].rc)
 			fail_msg("case %zu: %d, not %d: %s", i, rc, rail_cases[i].rc, e.text);
 		if (rail_cases[i].first)
@@ -232,33 +235,48 @@ static void rails_chosen(void **state)
 	}
 }
 
-/* The control device is taken when there is nothing else; nothing at all is an error. */
 static void rails_when_little_is_there(void **state)
 {
-	struct sockaddr_storage control;
 	struct dr_netdev_rail r[4];
 	struct dr_err e;
 
 	(void)state;
 	need_root();
-	control = addr("10.9.0.1");
 	assert_int_equal(
 		dr_netdev_del_addr(tb, (struct sockaddr *)&(struct sockaddr_storage){ 0 }, 24, &e),
 		-EAFNOSUPPORT);
-	assert_int_equal(dr_netdev_set_up(tb, false, NULL), 0); /* takes ta's carrier along */
-	assert_int_equal(dr_netdev_rails("auto", NULL, r, 4, &e), -ENODEV);
-	assert_non_null(strstr(e.text, "lo@127.0.0.2"));
+	assert_int_equal(dr_netdev_set_up(tb, false, NULL), 0);
 	assert_int_equal(dr_netdev_rails("tb", NULL, r, 4, &e), 1); /* down, but named */
 	assert_false(r[0].running);
 	assert_int_equal(dr_netdev_set_up(tb, true, NULL), 0);
-	{
-		struct sockaddr_storage a = addr("10.9.1.1");
+}
 
-		assert_int_equal(dr_netdev_del_addr(tb, (struct sockaddr *)&a, 24, &e), 0);
-	}
-	assert_int_equal(dr_netdev_rails("auto", (struct sockaddr *)&control, r, 4, &e), 1);
-	assert_string_equal(r[0].ifname, "ta");
-	give(tb, "10.9.1.1", 24);
+static bool is_global(int ifindex, unsigned i)
+{
+	struct dr_netdev d;
+
+	assert_int_equal(dr_netdev_by_index(ifindex, &d, NULL), 0);
+	assert_true(d.n_addrs > i);
+	return d.addrs[i].global;
+}
+
+/* An address of two devices, and a link-local one, tell no other host which NIC is meant. */
+static void addresses_that_name_no_nic(void **state)
+{
+	struct sockaddr_storage shared, local;
+
+	(void)state;
+	need_root();
+	shared = addr("10.9.1.1");
+	local = addr("169.254.3.4");
+	assert_true(is_global(ta, 0) && is_global(tb, 0));
+	give(ta, "10.9.1.1", 32);
+	give(ta, "169.254.3.4", 16);
+	assert_true(is_global(ta, 0));
+	assert_false(is_global(ta, 1) || is_global(ta, 2) || is_global(tb, 0));
+	assert_int_equal(dr_netdev_del_addr(ta, (struct sockaddr *)&local, 16, NULL), 0);
+	assert_int_equal(dr_netdev_del_addr(ta, (struct sockaddr *)&shared, 32, NULL), 0);
+	assert_true(is_global(tb, 0));
 }
 
 static int add_route(const char *dst, unsigned bits, const char *gateway, int oif, unsigned table)
@@ -343,7 +361,7 @@ static bool leads_to(const struct dr_netdev_rail *r, const char *block)
 /* Which blocks of addresses are reached by which NIC, over all tables and next hops. */
 static void rails_know_their_routes(void **state)
 {
-	struct dr_netdev_rail r[2];
+	struct dr_netdev_rail r[3];
 	struct dr_err e;
 	int tc, td;
 
@@ -357,30 +375,30 @@ static void rails_know_their_routes(void **state)
 	give(tc, "10.6.0.1", 24);
 	give(tc, "fd06::1", 64);
 	give(td, "10.7.0.1", 24);
-	assert_int_equal(dr_netdev_rails("tc,td", NULL, r, 2, &e), 2);
+	assert_int_equal(dr_netdev_rails("tc,td", NULL, r, 3, &e), 3);
 	assert_false(r[0].routes.known);
 	assert_int_equal(add_route("10.31.0.0", 16, "10.6.0.9", tc, RT_TABLE_MAIN), 0);
 	assert_int_equal(add_route("10.34.0.0", 15, "10.7.0.9", td, 77), 0);
 	assert_int_equal(add_route("fd31::", 32, "fd06::9", tc, RT_TABLE_MAIN), 0);
 	assert_int_equal(add_two_hops(tc, td, 16), 0);
-	dr_netdev_rail_routes(r, 2);
-	assert_true(r[0].routes.known && r[1].routes.known);
-	assert_true(leads_to(&r[0], "10.31.0.0/16") && leads_to(&r[0], "fd31::/32"));
+	dr_netdev_rail_routes(r, 3);
+	assert_true(r[0].routes.known && r[2].routes.known);
+	assert_true(leads_to(&r[0], "10.31.0.0/16") && leads_to(&r[1], "fd31::/32"));
 	assert_true(leads_to(&r[0], "10.6.0.0/24"));
-	assert_true(leads_to(&r[1], "10.34.0.0/15") && !leads_to(&r[1], "10.31.0.0/16"));
-	assert_true(leads_to(&r[0], "10.33.0.0/16") && leads_to(&r[1], "10.33.0.0/16"));
+	assert_true(leads_to(&r[2], "10.34.0.0/15") && !leads_to(&r[2], "10.31.0.0/16"));
+	assert_true(leads_to(&r[0], "10.33.0.0/16") && leads_to(&r[2], "10.33.0.0/16"));
 	/* The host's own addresses are no way anywhere, link-local ones lead nowhere else. */
-	assert_false(leads_to(&r[0], "10.6.0.1/32") || leads_to(&r[0], "fe80::/64"));
+	assert_false(leads_to(&r[0], "10.6.0.1/32") || leads_to(&r[1], "fe80::/64"));
 	for (unsigned i = 0; i <= DR_ROUTES_MAX; i++) {
 		char text[32];
 
 		snprintf(text, sizeof(text), "10.40.%u.0", i);
 		assert_int_equal(add_route(text, 24, "10.7.0.9", td, 78), 0);
 	}
-	dr_netdev_rail_routes(r, 2);
+	dr_netdev_rail_routes(r, 3);
 	assert_true(r[0].routes.known);
-	assert_false(r[1].routes.known); /* more than fit */
-	assert_int_equal(r[1].routes.n, 0);
+	assert_false(r[2].routes.known); /* more than fit */
+	assert_int_equal(r[2].routes.n, 0);
 	delete_link(tc);
 }
 
@@ -541,6 +559,7 @@ int main(void)
 		cmocka_unit_test(counters_count),
 		cmocka_unit_test(rails_chosen),
 		cmocka_unit_test(rails_when_little_is_there),
+		cmocka_unit_test(addresses_that_name_no_nic),
 		cmocka_unit_test(snapshot_brings_all_back),
 		cmocka_unit_test(snapshot_of_nonsense),
 		cmocka_unit_test(rails_know_their_routes),

@@ -127,7 +127,7 @@ static void add_route(struct route_dump *d, int oif, const struct dr_prefix *to)
 	for (unsigned i = 0; i < d->n; i++) {
 		struct dr_routes *r = &d->rails[i].routes;
 
-		if (d->rails[i].ifindex != oif)
+		if (d->rails[i].ifindex != oif || d->rails[i].addr.ss_family != to->family)
 			continue;
 		if (r->n == DR_ROUTES_MAX)
 			r->known = false;

@@ -12,35 +12,42 @@
 
 /*
  * A list in words: NICs with ';', each "ADDRESS/BITS" and the blocks that its routes lead to; '*' behind
- * the bits: spare; '?' for the routes: not known. Pairs in words: "a=b" direct, "a~b" routed.
+ * the bits: the management NIC, '-': slow, '!': none; '+': a further address of the NIC; '?' for
+ * the routes: not known. Pairs in words: "a=b" direct, "a~b" routed.
  */
+enum { LIST_MAX = 8 };
 struct node {
-	struct dr_nic nic[DR_NICS_MAX];
-	struct dr_routes routes[DR_NICS_MAX];
+	struct dr_nic nic[LIST_MAX];
+	struct dr_routes routes[LIST_MAX];
 	unsigned n;
 };
+enum want { AUTO, ALL };
 
 static void parse_nic(struct node *node, char *s)
 {
+	static const char ranks[] = "*-!";
+	char *save = NULL, *t = strtok_r(s, " ", &save), *more = NULL;
 	struct dr_routes *r = &node->routes[node->n];
-	struct dr_nic *nic = &node->nic[node->n];
-	char *save = NULL, *t = strtok_r(s, " ", &save);
-	size_t len = strlen(t);
+	unsigned first = node->n;
 
-	memset(nic, 0, sizeof(*nic));
 	*r = (struct dr_routes){ .known = true };
-	nic->spare = t[len - 1] == '*';
-	if (nic->spare)
-		t[len - 1] = '\0';
-	assert_int_equal(dr_prefix_parse(t, &nic->addr), 0);
+	for (t = strtok_r(t, "+", &more); t; t = strtok_r(NULL, "+", &more)) {
+		struct dr_nic *nic = &node->nic[node->n++];
+		const char *rank = strchr(ranks, t[strlen(t) - 1]);
+
+		assert_true(node->n <= LIST_MAX);
+		*nic = (struct dr_nic){ .nic = (uint8_t)first, .routes = r };
+		nic->rank = rank ? (uint8_t)(rank - ranks + DR_NIC_MANAGEMENT) : DR_NIC_RAIL;
+		if (rank)
+			t[strlen(t) - 1] = '\0';
+		assert_int_equal(dr_prefix_parse(t, &nic->addr), 0);
+	}
 	for (t = strtok_r(NULL, " ", &save); t; t = strtok_r(NULL, " ", &save)) {
 		if (strcmp(t, "?") == 0)
 			r->known = false;
 		else
 			assert_int_equal(dr_prefix_parse(t, &r->to[r->n++]), 0);
 	}
-	nic->routes = r;
-	nic->number = (uint16_t)node->n++;
 }
 
 static void parse(struct node *node, const char *s)
@@ -66,12 +73,16 @@ static void address(const struct dr_nic *nic, char *buf, size_t len)
 
 /* The pairs as words, sorted, so that the order of the lists is forgotten. */
 static void pairs_in_words(
-	const struct node *a, const struct node *b, enum dr_nic_want want, char *buf, size_t len)
+	const struct node *a, const struct node *b, enum want want, char *buf, size_t len)
 {
 	struct dr_nic_pair pair[DR_NICS_MAX];
-	char text[DR_NICS_MAX][130];
-	unsigned n = dr_nic_pair_up(a->nic, a->n, b->nic, b->n, want, pair);
+	struct node named = *a;
+	char text[LIST_MAX][130];
 	size_t at = 0;
+
+	for (unsigned i = 0; i < a->n; i++)
+		named.nic[i].named = want == ALL;
+	unsigned n = dr_nic_pair_up(named.nic, a->n, b->nic, b->n, pair);
 
 	for (unsigned i = 0; i < n; i++) {
 		char x[64], y[64];
@@ -90,7 +101,7 @@ static void pairs_in_words(
 /* The k-th order of the list; false: there are fewer. */
 static bool permute(struct node *out, const struct node *in, unsigned k)
 {
-	unsigned left[DR_NICS_MAX], n = in->n;
+	unsigned left[LIST_MAX], n = in->n;
 
 	for (unsigned i = 0; i < n; i++)
 		left[i] = i;
@@ -116,79 +127,97 @@ static bool permute(struct node *out, const struct node *in, unsigned k)
 
 static const struct {
 	const char *name, *a, *b;
-	enum dr_nic_want want;
+	enum want want;
 	const char *pairs;
 	bool ordered; /* the order of the lists matters */
 } cases[] = {
-	{ "mesh: the cable, and round by the third node", MESH_A, MESH_B, DR_NIC_WANT_AUTO,
+	{ "mesh: the cable, and round by the third node", MESH_A, MESH_B, AUTO,
 		"10.12.0.1=10.12.0.2 10.13.0.1~10.23.0.2", false },
 	{ "mesh without routes: the cable alone", "10.12.0.1/24;10.13.0.1/24",
-		"10.12.0.2/24;10.23.0.2/24", DR_NIC_WANT_AUTO, "10.12.0.1=10.12.0.2", false },
-	{ "mesh, a route at one end only", MESH_A, "10.12.0.2/24;10.23.0.2/24", DR_NIC_WANT_AUTO,
+		"10.12.0.2/24;10.23.0.2/24", AUTO, "10.12.0.1=10.12.0.2", false },
+	{ "mesh, a route at one end only", MESH_A, "10.12.0.2/24;10.23.0.2/24", AUTO,
 		"10.12.0.1=10.12.0.2", false },
 	{ "mesh, the route leaves by the cable itself",
 		"10.12.0.1/24 10.23.0.0/24;10.13.0.1/24 10.13.0.0/24",
-		"10.12.0.2/24 10.13.0.0/24;10.23.0.2/24", DR_NIC_WANT_AUTO, "10.12.0.1=10.12.0.2",
-		false },
+		"10.12.0.2/24 10.13.0.0/24;10.23.0.2/24", AUTO, "10.12.0.1=10.12.0.2", false },
 	{ "mesh of four: of two ways round the one with the lowest addresses",
 		"10.12.0.1/24;10.13.0.1/24 10.23.0.0/24;10.14.0.1/24 10.24.0.0/24",
-		"10.12.0.2/24;10.23.0.2/24 10.13.0.0/24;10.24.0.2/24 10.14.0.0/24",
-		DR_NIC_WANT_AUTO, "10.12.0.1=10.12.0.2 10.13.0.1~10.23.0.2", false },
-	{ "ring, neighbours: the cable, no other way round", RING_A, RING_B, DR_NIC_WANT_AUTO,
+		"10.12.0.2/24;10.23.0.2/24 10.13.0.0/24;10.24.0.2/24 10.14.0.0/24", AUTO,
+		"10.12.0.1=10.12.0.2 10.13.0.1~10.23.0.2", false },
+	{ "ring, neighbours: the cable, no other way round", RING_A, RING_B, AUTO,
 		"10.12.0.1=10.12.0.2", false },
-	{ "ring, opposite: through either neighbour", RING_A, RING_C, DR_NIC_WANT_AUTO,
+	{ "ring, opposite: through either neighbour", RING_A, RING_C, AUTO,
 		"10.12.0.1~10.23.0.2 10.14.0.1~10.34.0.1", false },
 	{ "line: through the node between", "10.12.0.1/24 10.23.0.0/24",
-		"10.23.0.3/24 10.12.0.0/24", DR_NIC_WANT_AUTO, "10.12.0.1~10.23.0.3", false },
+		"10.23.0.3/24 10.12.0.0/24", AUTO, "10.12.0.1~10.23.0.3", false },
 	{ "two subnets: two rails, nothing routed though it could be",
 		"10.0.0.1/24 0.0.0.0/0;10.0.1.1/24 0.0.0.0/0",
-		"10.0.1.2/24 0.0.0.0/0;10.0.0.2/24 0.0.0.0/0", DR_NIC_WANT_AUTO,
+		"10.0.1.2/24 0.0.0.0/0;10.0.0.2/24 0.0.0.0/0", AUTO,
 		"10.0.0.1=10.0.0.2 10.0.1.1=10.0.1.2", false },
 	{ "IPv6 beside IPv4", "fd00:12::1/64;fd00:13::1/64 fd00:23::/64;10.9.0.1/24 0.0.0.0/0",
-		"10.8.0.2/24;fd00:23::2/64 fd00:13::/64;fd00:12::2/64", DR_NIC_WANT_AUTO,
+		"10.8.0.2/24;fd00:23::2/64 fd00:13::/64;fd00:12::2/64", AUTO,
 		"fd00:12::1=fd00:12::2 fd00:13::1~fd00:23::2", false },
-	{ "nothing shared, no routes", "10.1.0.1/24 10.1.0.0/24", "10.2.0.1/24 10.2.0.0/24",
-		DR_NIC_WANT_AUTO, "", false },
-	{ "nothing shared, routes not known: believed", "10.1.0.1/24 ?", "10.2.0.1/24 ?",
-		DR_NIC_WANT_AUTO, "10.1.0.1~10.2.0.1", false },
+	{ "nothing shared, no routes", "10.1.0.1/24 10.1.0.0/24", "10.2.0.1/24 10.2.0.0/24", AUTO,
+		"", false },
+	{ "nothing shared, routes not known: believed", "10.1.0.1/24 ?", "10.2.0.1/24 ?", AUTO,
+		"10.1.0.1~10.2.0.1", false },
 	{ "addresses of /32 behind gateways, a network per NIC",
 		"10.1.0.1/32 10.1.0.0/16;10.2.0.1/32 10.2.0.0/16",
-		"10.2.0.9/32 10.2.0.0/16;10.1.0.9/32 10.1.0.0/16", DR_NIC_WANT_AUTO,
+		"10.2.0.9/32 10.2.0.0/16;10.1.0.9/32 10.1.0.0/16", AUTO,
 		"10.1.0.1~10.1.0.9 10.2.0.1~10.2.0.9", false },
 	{ "a leaf for each NIC, default routes: in the order given",
 		"10.1.0.1/31 0.0.0.0/0;10.1.1.1/31 0.0.0.0/0",
-		"10.2.0.1/31 0.0.0.0/0;10.2.1.1/31 0.0.0.0/0", DR_NIC_WANT_AUTO,
+		"10.2.0.1/31 0.0.0.0/0;10.2.1.1/31 0.0.0.0/0", AUTO,
 		"10.1.0.1~10.2.0.1 10.1.1.1~10.2.1.1", true },
 	{ "all in one subnet: in the order given", "10.0.0.1/16;10.0.0.2/16;10.0.0.3/16",
-		"10.0.0.11/16;10.0.0.12/16;10.0.0.13/16", DR_NIC_WANT_AUTO,
+		"10.0.0.11/16;10.0.0.12/16;10.0.0.13/16", AUTO,
 		"10.0.0.1=10.0.0.11 10.0.0.2=10.0.0.12 10.0.0.3=10.0.0.13", true },
-	{ "the longer prefix decides", "10.0.0.1/8;10.1.0.1/24", "10.1.0.2/24;10.0.0.2/8",
-		DR_NIC_WANT_AUTO, "10.0.0.1=10.0.0.2 10.1.0.1=10.1.0.2", false },
+	{ "the longer prefix decides", "10.0.0.1/8;10.1.0.1/24", "10.1.0.2/24;10.0.0.2/8", AUTO,
+		"10.0.0.1=10.0.0.2 10.1.0.1=10.1.0.2", false },
 	{ "whose only partner is taken gets it", "10.1.0.2/8;10.1.0.1/16", "10.1.0.9/8;10.2.0.9/8",
-		DR_NIC_WANT_AUTO, "10.1.0.1=10.1.0.9 10.1.0.2=10.2.0.9", false },
+		AUTO, "10.1.0.1=10.1.0.9 10.1.0.2=10.2.0.9", false },
 	{ "control alone is shared: it is the rail, the way round its shadow",
 		"10.13.0.1/24 10.23.0.0/24;10.12.0.1/24*",
-		"10.23.0.2/24 10.13.0.0/24;10.12.0.2/24*", DR_NIC_WANT_AUTO,
+		"10.23.0.2/24 10.13.0.0/24;10.12.0.2/24*", AUTO,
 		"10.12.0.1=10.12.0.2 10.13.0.1~10.23.0.2", false },
 	{ "control is no rail where there is another", "10.1.0.1/24;10.9.0.1/24* 0.0.0.0/0",
-		"10.1.0.2/24;10.9.0.2/24* 0.0.0.0/0", DR_NIC_WANT_AUTO, "10.1.0.1=10.1.0.2",
-		false },
+		"10.1.0.2/24;10.9.0.2/24* 0.0.0.0/0", AUTO, "10.1.0.1=10.1.0.2", false },
 	{ "control as a last resort, routed", "10.1.0.1/24* 0.0.0.0/0", "10.2.0.1/24* 0.0.0.0/0",
-		DR_NIC_WANT_AUTO, "10.1.0.1~10.2.0.1", false },
-	{ "named: all that are named, the rest routed", MESH_A, MESH_B, DR_NIC_WANT_ALL,
+		AUTO, "10.1.0.1~10.2.0.1", false },
+	{ "named: all that are named, the rest routed", MESH_A, MESH_B, ALL,
 		"10.12.0.1=10.12.0.2 10.13.0.1~10.23.0.2", false },
 	{ "named: two cables and a way round", "10.1.0.1/24;10.2.0.1/24;10.3.0.1/24 10.4.0.0/24",
-		"10.1.0.2/24;10.2.0.2/24;10.4.0.2/24 10.3.0.0/24", DR_NIC_WANT_ALL,
+		"10.1.0.2/24;10.2.0.2/24;10.4.0.2/24 10.3.0.0/24", ALL,
 		"10.1.0.1=10.1.0.2 10.2.0.1=10.2.0.2 10.3.0.1~10.4.0.2", false },
 	{ "named: a cable given up, so that all find a partner",
 		"10.1.0.1/24 10.3.0.0/24;10.2.0.1/24 10.1.0.0/24",
-		"10.1.0.2/24 10.2.0.0/24;10.3.0.2/24 10.1.0.0/24", DR_NIC_WANT_ALL,
+		"10.1.0.2/24 10.2.0.0/24;10.3.0.2/24 10.1.0.0/24", ALL,
 		"10.1.0.1~10.3.0.2 10.2.0.1~10.1.0.2", false },
 	{ "not named: two cables are enough", "10.1.0.1/24;10.2.0.1/24;10.3.0.1/24 10.4.0.0/24",
-		"10.1.0.2/24;10.2.0.2/24;10.4.0.2/24 10.3.0.0/24", DR_NIC_WANT_AUTO,
+		"10.1.0.2/24;10.2.0.2/24;10.4.0.2/24 10.3.0.0/24", AUTO,
 		"10.1.0.1=10.1.0.2 10.2.0.1=10.2.0.2", false },
+	{ "two IPv6 prefixes in another order", "fd12::1/64+2001:db8:1::1/64",
+		"2001:db8:1::2/64+fd12::2/64", AUTO, "fd12::1=fd12::2", true },
+	{ "the subnet that is shared is that of the second address", "10.50.0.1/24+10.1.0.1/24",
+		"10.51.0.1/24+10.1.0.2/24", AUTO, "10.1.0.1=10.1.0.2", false },
+	{ "the family that one end lacks", "10.1.0.1/24+fd00::1/64", "fd00::2/64", AUTO,
+		"fd00::1=fd00::2", false },
+	{ "two addresses of a NIC make one rail", "10.1.0.1/24+fd00::1/64",
+		"10.1.0.2/24+fd00::2/64", AUTO, "10.1.0.1=10.1.0.2", true },
+	{ "an address that both ends have joins nothing", "172.17.0.1/16;10.1.0.1/24",
+		"172.17.0.1/16;10.1.0.2/24", AUTO, "10.1.0.1=10.1.0.2", false },
+	{ "nor does one that the peer has where it is no rail", "10.1.0.1/24;10.2.0.1/24",
+		"10.1.0.2/24;10.2.0.2/24;10.1.0.1/32!", AUTO, "10.2.0.1=10.2.0.2", false },
+	{ "both ends are one host", "10.1.0.1/24;10.2.0.1/24", "10.1.0.1/24;10.2.0.1/24", AUTO,
+		"10.1.0.1=10.1.0.1 10.2.0.1=10.2.0.1", true },
+	{ "a slow NIC where nothing else is shared", "10.1.0.1/24-;10.2.0.1/24",
+		"10.1.0.2/24;10.3.0.1/24 10.3.0.0/24", AUTO, "10.1.0.1=10.1.0.2", false },
+	{ "a slow NIC does not follow the peer", "10.1.0.1/24;10.2.0.1/24",
+		"10.1.0.2/24-;10.2.0.2/24", AUTO, "10.2.0.1=10.2.0.2", false },
+	{ "a management NIC follows the client", "10.1.0.1/24;10.2.0.1/24",
+		"10.1.0.2/24*;10.2.0.2/24", AUTO, "10.1.0.1=10.1.0.2 10.2.0.1=10.2.0.2", false },
 	{ "named at one end, control named: it pairs with the other's control",
-		"10.1.0.1/24;10.9.0.1/24", "10.1.0.2/24;10.9.0.2/24*", DR_NIC_WANT_ALL,
+		"10.1.0.1/24;10.9.0.1/24", "10.1.0.2/24;10.9.0.2/24*", ALL,
 		"10.1.0.1=10.1.0.2 10.9.0.1=10.9.0.2", false },
 };
 
@@ -222,7 +251,7 @@ static void pairs_alike_from_either_end(void **state)
 	(void)state;
 	parse(&a, MESH_A);
 	parse(&b, MESH_B);
-	pairs_in_words(&b, &a, DR_NIC_WANT_AUTO, got, sizeof(got));
+	pairs_in_words(&b, &a, AUTO, got, sizeof(got));
 	assert_string_equal(got, "10.12.0.2=10.12.0.1 10.23.0.2~10.13.0.1");
 }
 

@@ -2,6 +2,7 @@
 #include "topology/netdev.h"
 
 #include "base/log.h"
+#include "base/mem.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@ struct choice {
 	const struct sockaddr *control;
 	struct dr_netdev_rail *out;
 	size_t n, cap;
+	unsigned nics; /* that have addresses in out */
 	struct dr_err *e;
 };
 
@@ -22,52 +24,68 @@ static const struct sockaddr *sa_of(const struct dr_netdev_addr *a)
 	return (const struct sockaddr *)&a->addr;
 }
 
-/* First usable address of the control address's family, else of any. */
-static const struct dr_netdev_addr *pick_addr(
-	const struct dr_netdev *d, const struct sockaddr *control)
+/* Of the NIC number c->nics. Beyond the capacity addresses are left out. */
+static void add(struct choice *c, const struct dr_netdev *d, const struct sockaddr_storage *addr,
+	unsigned prefix, enum dr_nic_rank rank)
 {
-	const struct dr_netdev_addr *any = NULL;
+	struct dr_netdev_rail *r = &c->out[c->n];
 
-	for (unsigned i = 0; i < d->n_addrs; i++) {
-		const struct dr_netdev_addr *a = &d->addrs[i];
-
-		if (!dr_netdev_addr_usable(d, a, AF_UNSPEC))
-			continue;
-		if (!control || a->addr.ss_family == control->sa_family)
-			return a;
-		if (!any)
-			any = a;
-	}
-	return any;
+	if (c->n == c->cap)
+		return;
+	c->n++;
+	*r = (struct dr_netdev_rail){ .ifindex = d->ifindex,
+		.nic = c->nics,
+		.rank = rank,
+		.addr = *addr,
+		.prefix = prefix,
+		.mtu = d->mtu,
+		.speed_mbps = d->speed_mbps,
+		.running = d->running };
+	snprintf(r->ifname, sizeof(r->ifname), "%s", d->name);
 }
 
-static int add(struct choice *c, const struct dr_netdev *d, const struct sockaddr_storage *addr,
-	unsigned prefix)
+/* The device's addresses, those of the control address's family first. Returns their number. */
+static size_t add_device(
+	struct choice *c, const struct dr_netdev *d, enum dr_nic_rank rank, bool named)
 {
-	if (c->n == c->cap)
-		return dr_err_set(c->e, -E2BIG, "--rails: more than %zu NICs; list fewer", c->cap);
-	for (size_t i = 0; i < c->n; i++) {
-		if (dr_netdev_addr_equal((const struct sockaddr *)&c->out[i].addr,
-			    (const struct sockaddr *)addr)) {
-			char text[64];
+	size_t before = c->n;
 
-			dr_netdev_addr_format((const struct sockaddr *)addr, text, sizeof(text));
-			return dr_err_set(
-				c->e, -EINVAL, "--rails: %s (%s) is listed twice", text, d->name);
-		}
-		if (!d->loopback && c->out[i].ifindex == d->ifindex)
-			dr_warn("rails", "two rails use the device %s: its failure takes both down",
-				d->name);
+	for (unsigned k = 0; k < 2 * d->n_addrs; k++) {
+		const struct dr_netdev_addr *a = &d->addrs[k % d->n_addrs];
+		bool late = c->control && a->addr.ss_family != c->control->sa_family;
+
+		if (late == (k >= d->n_addrs) && (a->global || rank != DR_NIC_NONE) &&
+			dr_netdev_addr_usable(d, a, c->from->family, named))
+			add(c, d, &a->addr, a->prefix, rank);
 	}
-	struct dr_netdev_rail *r = &c->out[c->n++];
-	memset(r, 0, sizeof(*r));
-	snprintf(r->ifname, sizeof(r->ifname), "%s", d->name);
-	r->ifindex = d->ifindex;
-	r->addr = *addr;
-	r->prefix = prefix;
-	r->mtu = d->mtu;
-	r->speed_mbps = d->speed_mbps;
-	r->running = d->running;
+	return c->n - before;
+}
+
+/* The addresses from `from` on are those of one more NIC that the user names. */
+static int end_named(struct choice *c, size_t from)
+{
+	const struct dr_netdev_rail *r = &c->out[from];
+	bool same_device = false;
+	char text[64];
+
+	if (c->nics++ == DR_NETDEV_NAMED_MAX)
+		return dr_err_set(c->e, -E2BIG, "--rails: more than %d NICs; list fewer",
+			DR_NETDEV_NAMED_MAX);
+	for (size_t i = 0; i < from; i++) {
+		same_device |= c->out[i].ifindex == r->ifindex;
+		for (size_t k = from; k < c->n; k++) {
+			if (!dr_netdev_addr_equal((const struct sockaddr *)&c->out[i].addr,
+				    (const struct sockaddr *)&c->out[k].addr))
+				continue;
+			dr_netdev_addr_format(
+				(const struct sockaddr *)&c->out[k].addr, text, sizeof(text));
+			return dr_err_set(
+				c->e, -EINVAL, "--rails: %s (%s) is listed twice", text, r->ifname);
+		}
+	}
+	if (same_device && strcmp(r->ifname, "lo") != 0)
+		dr_warn("rails", "two rails use the device %s: its failure takes both down",
+			r->ifname);
 	return 0;
 }
 
@@ -96,15 +114,24 @@ static int add_name(struct choice *c, const char *name)
 
 	if (!d)
 		return no_device(c, name);
-	const struct dr_netdev_addr *a = pick_addr(d, c->control);
-	if (!a)
+	if (!add_device(c, d, DR_NIC_RAIL, true))
 		return dr_err_set(c->e, -EADDRNOTAVAIL,
 			"--rails: device %s has no global address%s; assign one, or write %s@ADDRESS",
 			name, d->up ? "" : " (it is down)", name);
-	return add(c, d, &a->addr, a->prefix);
+	return 0;
 }
 
-/* ADDRESS, or NAME@ADDRESS when d is given. */
+static bool prefix_at(const struct dr_netdev *d, const struct sockaddr_storage *ss, unsigned *out)
+{
+	for (unsigned i = 0; i < d->n_addrs; i++)
+		if (dr_netdev_addr_equal(sa_of(&d->addrs[i]), (const struct sockaddr *)ss)) {
+			*out = d->addrs[i].prefix;
+			return true;
+		}
+	return false;
+}
+
+/* ADDRESS, or NAME@ADDRESS when d is given: several devices may have the address. */
 static int add_addr(struct choice *c, const struct dr_netdev *d, const char *text)
 {
 	struct sockaddr_storage ss;
@@ -114,19 +141,17 @@ static int add_addr(struct choice *c, const struct dr_netdev *d, const char *tex
 
 	if (rc < 0)
 		return dr_err_set(c->e, rc, "--rails: '%s' is not an IPv4 or IPv6 address", text);
-	rc = dr_netdev_by_addr((const struct sockaddr *)&ss, &found, c->e);
+	bool own = d && prefix_at(d, &ss, &prefix);
+	rc = own ? 0 : dr_netdev_by_addr((const struct sockaddr *)&ss, &found, c->e);
 	if (rc < 0)
 		return dr_err_prefix(c->e, "--rails");
-	if (d && found.ifindex != d->ifindex)
+	if (!own && d && found.ifindex != d->ifindex)
 		return dr_err_set(c->e, -EADDRNOTAVAIL,
 			"--rails: %s is an address of %s, not of %s", text, found.name, d->name);
-	for (unsigned i = 0; i < found.n_addrs; i++) {
-		if (dr_netdev_addr_equal(sa_of(&found.addrs[i]), (const struct sockaddr *)&ss))
-			prefix = found.addrs[i].prefix;
-	}
-	if (found.loopback && prefix == 0)
+	if (!own && !prefix_at(&found, &ss, &prefix) && found.loopback)
 		prefix = 8;
-	return add(c, &found, &ss, prefix);
+	add(c, own ? d : &found, &ss, prefix, DR_NIC_RAIL);
+	return 0;
 }
 
 static int add_item(struct choice *c, char *item)
@@ -160,7 +185,10 @@ static int choose_listed(struct choice *c, const char *list)
 			return dr_err_set(c->e, -EINVAL, "--rails: item too long: %.40s...", s);
 		memcpy(item, s, len);
 		item[len] = '\0';
+		size_t from = c->n;
 		int rc = add_item(c, item);
+		if (rc == 0)
+			rc = end_named(c, from);
 		if (rc < 0)
 			return rc;
 		if (s[len] == '\0')
@@ -170,46 +198,61 @@ static int choose_listed(struct choice *c, const char *list)
 }
 
 /* The control NIC is all there is, but not because the host has no other. */
-static void warn_of_management(const struct choice *c, const struct dr_netdev *only)
+static void warn_of_management(const struct choice *c, const char *only)
 {
 	for (size_t i = 0; i < c->n_devs; i++) {
 		const struct dr_netdev *d = &c->devs[i];
 
-		if (d == only || d->loopback || d->running || !d->n_addrs ||
+		if (strcmp(d->name, only) == 0 || d->loopback || d->running || !d->n_addrs ||
 			strcmp(d->kind, "bridge") == 0)
 			continue;
 		dr_warn("rails",
 			"%s carries control and data: no other NIC is up with an address (%s %s)",
-			only->name, d->name, d->up ? "has no carrier" : "is down");
+			only, d->name, d->up ? "has no carrier" : "is down");
 		return;
 	}
 }
 
+/* By rank; hardware before virtual devices, of which most lead into this host. */
+static unsigned turn_of(const struct dr_netdev *d, enum dr_netdev_why why)
+{
+	bool virtual = strcmp(d->kind, "veth") == 0 || strncmp(d->kind, "macv", 4) == 0;
+
+	return 2 * dr_netdev_rank(why) + virtual;
+}
+
 static int choose_automatic(struct choice *c)
 {
-	const struct dr_netdev *spare = dr_netdev_management(c->from);
+	unsigned *turn = dr_calloc(c->n_devs + 1, sizeof(*turn));
 
-	for (size_t i = 0; i < c->n_devs; i++) {
-		const struct dr_netdev *d = &c->devs[i];
-		enum dr_netdev_why why = dr_netdev_refused(c->from, d);
-		const struct dr_netdev_addr *a = pick_addr(d, c->control);
-
-		if (why == DR_NETDEV_SLOW)
-			dr_info("rails", "%s is not used: %s; list it in --rails to use it",
-				d->name, dr_netdev_why_text(why));
-		int rc = why ? 0 : add(c, d, &a->addr, a->prefix);
-		if (rc < 0)
-			return rc;
-	}
-	if (c->n == 0 && spare) {
-		warn_of_management(c, spare);
-		return add_name(c, spare->name);
-	}
-	if (c->n == 0)
+	if (!turn)
+		return dr_err_set(c->e, -ENOMEM, "--rails auto: out of memory");
+	for (size_t i = 0; i < c->n_devs; i++)
+		turn[i] = turn_of(&c->devs[i], dr_netdev_refused(c->from, &c->devs[i]));
+	for (unsigned t = 0; t < 2 * DR_NIC_RANKS; t++)
+		for (size_t i = 0; i < c->n_devs; i++)
+			if (turn[i] == t && add_device(c, &c->devs[i], t / 2, false))
+				c->nics++;
+	dr_free(turn);
+	if (c->n == 0 || c->out[0].rank == DR_NIC_NONE)
 		return dr_err_set(c->e, -ENODEV,
 			"--rails auto: no device is up with a carrier and a global address; list the "
 			"NICs, or use --rails lo@127.0.0.2,lo@127.0.0.3 for a run on one machine");
+	if (c->out[0].rank == DR_NIC_MANAGEMENT)
+		warn_of_management(c, c->out[0].ifname);
+	for (size_t i = 0; i < c->n && c->out[i].rank == DR_NIC_MANAGEMENT; i++)
+		c->out[i].rank = DR_NIC_RAIL;
 	return 0;
+}
+
+unsigned dr_netdev_firsts(struct dr_netdev_rail *rails, unsigned n)
+{
+	unsigned kept = 0;
+
+	for (unsigned i = 0; i < n && rails[i].rank == rails[0].rank; i++)
+		if (kept == 0 || rails[i].nic != rails[kept - 1].nic)
+			rails[kept++] = rails[i];
+	return kept;
 }
 
 int dr_netdev_choose(const struct dr_netdev_choice *from, struct dr_netdev_rail *out, size_t cap,
@@ -253,21 +296,6 @@ int dr_netdev_find_rails(const struct dr_netdev_choice *want, struct dr_netdev_r
 	rc = dr_netdev_choose(&from, out, cap, e);
 	dr_netdev_list_free(devs);
 	return rc;
-}
-
-bool dr_netdev_find_management(const struct dr_netdev_choice *want, struct dr_netdev *out)
-{
-	struct dr_netdev_choice from = *want;
-	const struct dr_netdev *found;
-	struct dr_netdev *devs = NULL;
-
-	if (dr_netdev_choice_read(&from, &devs, NULL) < 0)
-		return false;
-	found = dr_netdev_management(&from);
-	if (found)
-		*out = *found;
-	dr_netdev_list_free(devs);
-	return found;
 }
 
 int dr_netdev_rails(const char *list, const struct sockaddr *control, struct dr_netdev_rail *out,

@@ -153,18 +153,3 @@ int dr_route_rails(const char *list, const struct dr_route *route, struct dr_net
 		dr_netdev_rail_routes(out, (unsigned)n);
 	return n;
 }
-
-bool dr_route_spare(const char *list, const struct dr_route *route,
-	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out)
-{
-	struct dr_netdev_choice want = dr_route_choice(route);
-	struct dr_netdev d;
-
-	if ((list && strcmp(list, "auto") != 0) || route->same_host ||
-		!dr_netdev_find_management(&want, &d))
-		return false;
-	for (unsigned i = 0; i < n; i++)
-		if (strcmp(rails[i].ifname, d.name) == 0)
-			return false;
-	return dr_route_rails(d.name, route, out, 1, NULL) == 1;
-}

@@ -28,17 +28,12 @@ struct dr_netdev_choice dr_route_choice(const struct dr_route *route);
 /* Were it not reserved, would the NIC of the route be an automatic rail? */
 bool dr_route_would_be_rail(const struct dr_route *route);
 /*
- * The rails of this end: list is --rails, NULL: automatic. Both ends on one host: 127.0.0.1 and
+ * What this end offers (dr_netdev_rails): list is --rails, NULL: automatic. Both ends on one host:
+ * 127.0.0.1 and
  * 127.0.0.2 over lo, since devices of one host do not reach each other. Their routes are filled in.
  * Returns the count.
  */
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
 	unsigned cap, struct dr_err *e) DR_MUST_CHECK;
-/*
- * The management NIC (dr_netdev_management), for use as a rail when there is no other: with automatic rails (list
- * NULL or "auto") that do not include it, on two hosts. False: none.
- */
-bool dr_route_spare(const char *list, const struct dr_route *route,
-	const struct dr_netdev_rail *rails, unsigned n, struct dr_netdev_rail *out);
 
 #endif

@@ -176,9 +176,9 @@ int64_t dr_topo_link_mbps(const struct dr_topo *t, const struct dr_netdev *d)
 {
 	const struct dr_topo_nic *nic = dr_topo_find_nic(t, d->name);
 
-	if (d->speed_mbps > 0)
-		return d->speed_mbps;
-	return nic && nic->speed_mbps > 0 ? nic->speed_mbps : -1;
+	int64_t own = dr_netdev_mbps(d->speed_mbps);
+
+	return own > 0 || !nic ? own : dr_netdev_mbps(nic->speed_mbps);
 }
 
 void dr_topo_netdevs(const struct dr_topo *t, struct dr_netdev *out)

@@ -91,7 +91,7 @@ static bool find_route(struct visit *v)
 static bool find_rails(struct visit *v)
 {
 	const struct dr_options *o = v->opt;
-	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	struct dr_netdev_rail rails[DR_NICS_MAX];
 	struct dr_netdev d;
 	struct dr_err e = { 0 };
 	char list[1024];
@@ -99,11 +99,11 @@ static bool find_rails(struct visit *v)
 	if (o->rails && !dr_rails_rename(v->d.run.kind, o->rails, list, sizeof(list), NULL))
 		return dr_err_set(&e, -EINVAL, "--rails: too long"),
 		       stop(v, DR_EXIT_USAGE, "rails", &e, "name fewer NICs");
-	int n = dr_route_rails(o->rails ? list : NULL, &v->route, rails, DR_RAILS_MAX, &e);
+	int n = dr_route_rails(o->rails ? list : NULL, &v->route, rails, DR_NICS_MAX, &e);
 	if (n < 0)
 		return stop(
 			v, n == -EINVAL ? DR_EXIT_USAGE : DR_EXIT_ENV, "rails", &e, "ip address");
-	v->d.n = (unsigned)n;
+	v->d.n = DR_MIN(dr_netdev_firsts(rails, (unsigned)n), (unsigned)DR_RAILS_MAX);
 	for (unsigned i = 0; i < v->d.n; i++) {
 		struct dr_doctor_nic *nic = &v->d.nic[i];
 
@@ -237,10 +237,24 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 	dr_check_peer_settings(d, &own, probe);
 }
 
+/* The run would use another address of a NIC than its first one. */
+static void take_addresses(struct dr_doctor *d, const struct dr_probe *probe)
+{
+	for (unsigned i = 0; i < d->n; i++)
+		for (unsigned k = 0;
+			k < probe->plan.n_rails && rail_of(probe, &d->nic[i].rail) < 0; k++) {
+			const struct dr_plan_rail *own = &probe->plan.rail[k][DR_PLAN_CLIENT];
+
+			if (strcmp(own->name, d->nic[i].rail.ifname) == 0)
+				d->nic[i].rail.addr = own->addr;
+		}
+}
+
 static void check_answers(struct visit *v, const struct dr_probe *probe)
 {
 	dr_find_ok(
 		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, probe->version);
+	take_addresses(&v->d, probe);
 	dr_check_peer(&v->d, &probe->peer);
 	check_settings(&v->d, &probe->peer);
 	if (!v->route.same_host)

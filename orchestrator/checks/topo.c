@@ -15,58 +15,24 @@ enum { LOGICAL_GPUS = 8 }; /* in host memory, where there is no GPU */
 
 /* ---- rails ---- */
 
-static void copy_rail(const struct dr_topo_nic *nic, struct dr_netdev_rail *out)
+/* Replace names of RDMA devices in --rails, --map and --spread by those of their network devices.
+ * */
+static int rename_nics(
+	const struct dr_topo *t, const char *text, char *buf, size_t len, struct dr_err *e)
 {
-	memset(out, 0, sizeof(*out));
-	snprintf(out->ifname, sizeof(out->ifname), "%.15s", nic->name);
-	if (nic->n_addrs) {
-		out->addr = nic->addr[0].addr;
-		out->prefix = nic->addr[0].prefix;
+	size_t at = 0;
+
+	for (buf[0] = '\0'; *text && at < len;) {
+		size_t n = strcspn(text, ",;=");
+		char name[DR_TOPO_NAME_MAX];
+
+		snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(n, sizeof(name) - 1), text);
+		const struct dr_topo_nic *nic = dr_topo_find_nic(t, name);
+		at += (size_t)snprintf(
+			buf + at, len - at, "%s%.1s", nic ? nic->name : name, text + n);
+		text += n + (text[n] != '\0');
 	}
-	out->mtu = nic->mtu;
-	out->speed_mbps = nic->speed_mbps;
-	out->running = nic->up != 0;
-}
-
-static int add_rail(
-	const struct dr_topo_nic *nic, struct dr_netdev_rail *out, int n, struct dr_err *e)
-{
-	if (n == DR_RAILS_MAX)
-		return dr_err_set(e, -E2BIG,
-			"more than %d NICs; select the ones to use with --rails", DR_RAILS_MAX);
-	copy_rail(nic, &out[n]);
-	return n + 1;
-}
-
-static int automatic_rails(struct dr_topo_view *v, struct dr_netdev_rail *out)
-{
-	int n = dr_netdev_choose(&v->from, out, DR_RAILS_MAX, &v->err);
-
-	if (n == -ENODEV && !v->topo->live)
-		return dr_err_set(&v->err, -ENODEV,
-			"no NIC of %s can be used as a rail (see the table); select NICs with --rails",
-			v->topo->source);
-	return n;
-}
-
-static int listed_rails(
-	const struct dr_topo *t, const char *list, struct dr_netdev_rail *out, struct dr_err *e)
-{
-	char buf[1024], *save = NULL;
-	int n = 0;
-
-	if ((size_t)snprintf(buf, sizeof(buf), "%s", list) >= sizeof(buf))
-		return dr_err_set(e, -EINVAL, "--rails: too long");
-	for (char *s = strtok_r(buf, ",", &save); s && n >= 0; s = strtok_r(NULL, ",", &save)) {
-		const struct dr_topo_nic *nic = dr_topo_find_nic(t, s);
-
-		if (!nic)
-			return dr_err_set(e, -ENODEV,
-				"--rails: no NIC \"%.60s\" in %s; omit --rails to list all", s,
-				t->source);
-		n = add_rail(nic, out, n, e);
-	}
-	return n ? n : dr_err_set(e, -EINVAL, "--rails: empty list");
+	return at < len ? 0 : dr_err_set(e, -EINVAL, "--rails, --map or --spread: too long");
 }
 
 static int read_devices(struct dr_topo_view *v)
@@ -82,18 +48,23 @@ static int read_devices(struct dr_topo_view *v)
 	return 0;
 }
 
+/* Names of RDMA devices are those of their network devices. A run also accepts addresses. */
 static int find_rails(struct dr_topo_view *v, struct dr_netdev_rail *out)
 {
-	const char *list = v->opt->rails;
-	struct dr_topo *t = v->topo;
+	char list[1024];
+	int rc = v->opt->rails ? rename_nics(v->topo, v->opt->rails, list, sizeof(list), &v->err)
+			       : 0;
 
-	if (!list || !strcmp(list, "auto"))
-		return automatic_rails(v, out);
-	int n = listed_rails(t, list, out, &v->err);
-	/* A run also accepts addresses and devices that are not NICs, e.g. lo@127.0.0.2. */
-	if (n == -ENODEV && t->live)
-		n = dr_netdev_rails(list, NULL, out, DR_RAILS_MAX, &v->err);
-	return n;
+	if (rc)
+		return rc;
+	v->from.list = v->opt->rails ? list : NULL;
+	rc = dr_netdev_choose(&v->from, out, DR_NICS_MAX, &v->err);
+	v->from.list = NULL;
+	if (rc == -ENODEV && !v->topo->live && !v->opt->rails)
+		return dr_err_set(&v->err, -ENODEV,
+			"no NIC of %s can be used as a rail (see the table); select NICs with --rails",
+			v->topo->source);
+	return rc;
 }
 
 /* ---- plan ---- */
@@ -135,25 +106,6 @@ static int find_gpus(struct dr_topo_view *v)
 			rc = gpu_named(v, k, &p->gpu[k][DR_PLAN_CLIENT]);
 	}
 	return rc;
-}
-
-/* Replace names of RDMA devices in --map and --spread by those of their network devices. */
-static int rename_nics(
-	const struct dr_topo *t, const char *text, char *buf, size_t len, struct dr_err *e)
-{
-	size_t at = 0;
-
-	for (buf[0] = '\0'; *text && at < len;) {
-		size_t n = strcspn(text, ",;=");
-		char name[DR_TOPO_NAME_MAX];
-
-		snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(n, sizeof(name) - 1), text);
-		const struct dr_topo_nic *nic = dr_topo_find_nic(t, name);
-		at += (size_t)snprintf(
-			buf + at, len - at, "%s%.1s", nic ? nic->name : name, text + n);
-		text += n + (text[n] != '\0');
-	}
-	return at < len ? 0 : dr_err_set(e, -EINVAL, "--map or --spread: too long");
 }
 
 static int make_map(struct dr_topo_view *v)
@@ -200,7 +152,7 @@ static void probe_transports(struct dr_topo_view *v, const struct dr_netdev_rail
 /* Parameters that do not affect the map get valid values. */
 static int make_plan(struct dr_topo_view *v)
 {
-	struct dr_netdev_rail rails[DR_RAILS_MAX];
+	struct dr_netdev_rail rails[DR_NICS_MAX];
 	struct dr_plan *p = &v->plan;
 	int rc = find_gpus(v);
 
@@ -209,7 +161,8 @@ static int make_plan(struct dr_topo_view *v)
 	int n = find_rails(v, rails);
 	if (n < 0)
 		return n;
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails, (unsigned)n);
+	n = DR_MIN((int)dr_netdev_firsts(rails, (unsigned)n), (int)DR_RAILS_MAX);
+	dr_plan_set_rails(p, rails, (unsigned)n);
 	probe_transports(v, rails, (unsigned)n);
 	p->n_each = (unsigned)v->opt->channels;
 	p->forward = true;

@@ -18,10 +18,11 @@ static const struct dr_opt rows[] = {
 	{ .name = "rails", .kind = DR_OPT_STRING, .arg = "LIST",
 	  .commands = NODE | TOPO | DOCTOR, .offset = AT(rails),
 	  .env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" }, .help_more = dr_options_help_nics,
-	  .help = "NICs to use, separated by commas: interfaces, addresses or "
-		  "INTERFACE@ADDRESS. Default: all NICs that are up and have a partner at the "
-		  "other end, or that the other end names. The management NIC is used only if no "
-		  "other pair exists: the NIC of the control connection, unless it is as fast as "
+	  .help = "NICs to use, separated by commas: interfaces (all their "
+		  "addresses), addresses or INTERFACE@ADDRESS. Default: all NICs that are up and "
+		  "have a partner at the other end, or that the other end names. The management "
+		  "NIC, and NICs below a tenth of the fastest, are used only if no other pair "
+		  "exists. The management NIC is the NIC of the control connection, unless it is as fast as "
 		  "the others and another NIC is slow or has the default route." },
 	{ .name = "map", .kind = DR_OPT_STRING, .arg = "\"GPU=RAIL,RAIL;..\"",
 	  .commands = RUN | TOPO, .offset = AT(map),

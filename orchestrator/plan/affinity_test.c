@@ -27,10 +27,10 @@ static void set_up(struct bed *b, const char *xml, const char *const *nics, unsi
 	memset(r, 0, sizeof(r));
 	b->opt.topology = xml;
 	assert_int_equal(dr_affinity_load(&b->opt, &b->topo, &e), 0);
-	for (; nics[n]; n++)
+	for (; nics[n]; r[n].nic = n, n++)
 		snprintf(r[n].ifname, sizeof(r[n].ifname), "%s", nics[n]);
 	b->plan.topo = b->topo;
-	dr_plan_set_rails(&b->plan, DR_PLAN_CLIENT, r, n);
+	dr_plan_set_rails(&b->plan, r, n);
 	b->plan.n_gpus = n_gpus;
 	for (unsigned k = 0; k < n_gpus; k++)
 		b->plan.gpu[k][DR_PLAN_CLIENT] = k;

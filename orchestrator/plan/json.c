@@ -26,6 +26,9 @@
 	WORD("name", struct dr_plan_rail, name), WORD("address", struct dr_plan_rail, address),    \
 		REQUIRED("prefix", DR_F_UINT, struct dr_plan_rail, prefix, .max = 128),            \
 		REQUIRED("speed_mbps", DR_F_SINT, struct dr_plan_rail, speed_mbps),                \
+		REQUIRED("nic", DR_F_UINT, struct dr_plan_rail, nic, .max = DR_NICS_MAX - 1),      \
+		DR_FIELD("rank", DR_F_UINT, struct dr_plan_rail, rank, .flags = DR_F_OMIT,         \
+			.max = DR_NIC_NONE),                                                       \
 		DR_FIELD("routed", DR_F_BOOL, struct dr_plan_rail, routed, .flags = DR_F_OMIT),    \
 		DR_FIELD("mtu", DR_F_UINT, struct dr_plan_rail, mtu, .flags = DR_F_OMIT,           \
 			.max = INT32_MAX),                                                         \
@@ -80,10 +83,6 @@ static int get_rail(void *row, const json_t *obj, struct dr_err *e)
 static const struct dr_field rail_fields[] = { RAIL_FIELDS };
 static DR_FIELDS(
 	rail_table, "rail", rail_fields, struct dr_plan_rail, .put = put_routes, .get = get_rail);
-/* The client's end of the pairs in dr_plan.rail. */
-static DR_FIELDS(client_table, "rail", rail_fields, struct dr_plan_rail[2], .put = put_routes,
-	.get = get_rail);
-_Static_assert(DR_PLAN_CLIENT == 0, "the first of a pair");
 
 /* ---- the offer ---- */
 
@@ -132,9 +131,8 @@ static const struct dr_field offer_fields[] = {
 	/* Missing before 0.3.0: then they are checked when they are injected. */
 	DR_FIELD_ROWS("server_fault_list", struct dr_plan, server_fault, n_server_fault,
 		fault_table, .flags = DR_F_OMIT, .max = DR_PLAN_FAULTS_MAX),
-	DR_FIELD_ROWS("rails", struct dr_plan, rail, n_rails, client_table, .flags = DR_F_REQUIRED,
-		.min = 1, .max = DR_RAILS_MAX),
-	DR_FIELD_ROW("spare", struct dr_plan, spare, rail_table, .flags = DR_F_OMIT),
+	DR_FIELD_ROWS("rails", struct dr_plan, offered, n_offered, rail_table,
+		.flags = DR_F_REQUIRED, .min = 1, .max = DR_NICS_MAX),
 };
 
 static int put_offer(const void *row, json_t *offer)
@@ -157,12 +155,7 @@ static int read_locality(struct dr_plan *p, const json_t *offer, struct dr_err *
 	p->locality_known = j != NULL;
 	if (!j)
 		return 0;
-	if (dr_locality_from_json(l, j, e))
-		return -EPROTO;
-	if (l->n_gpus && l->n_nics != p->n_rails)
-		return dr_err_set(
-			e, -EPROTO, "offer.near.nics: %u for %u rails", l->n_nics, p->n_rails);
-	return 0;
+	return dr_locality_from_json(l, j, e);
 }
 
 /* What no range of one field says. */
@@ -184,9 +177,6 @@ static int get_offer(void *row, const json_t *offer, struct dr_err *e)
 {
 	struct dr_plan *p = row;
 
-	for (unsigned i = 0; i < p->n_rails; i++)
-		p->rail[i][DR_PLAN_CLIENT].column = (uint8_t)i;
-	p->spare.column = DR_PLAN_NO_COLUMN;
 	return check_offer(p, e) || dr_plan_read_transport(p, offer, e) ||
 			       read_locality(p, offer, e)
 		       ? -EPROTO
@@ -242,39 +232,31 @@ json_t *dr_plan_reply(const struct dr_plan *p)
 	return o;
 }
 
-/* The rail of ours that has this address: one of those from *at on, in the order offered, or the spare. */
-static const struct dr_plan_rail *own_rail(
-	const struct dr_plan *p, const char *address, unsigned *at)
+/* What we offered by this address; NULL: nothing. */
+static const struct dr_plan_rail *own_rail(const struct dr_plan *p, const char *address)
 {
-	unsigned i = *at;
-
-	while (i < p->n_rails && strcmp(p->rail[i][DR_PLAN_CLIENT].address, address) != 0)
-		i++;
-	if (i < p->n_rails) {
-		*at = i + 1;
-		return &p->rail[i][DR_PLAN_CLIENT];
-	}
-	*at = p->n_rails; /* the spare is offered last */
-	return p->spare.name[0] && strcmp(p->spare.address, address) == 0 ? &p->spare : NULL;
+	for (unsigned i = 0; i < p->n_offered; i++)
+		if (p->offered[i].rank != DR_NIC_NONE && !strcmp(p->offered[i].address, address))
+			return &p->offered[i];
+	return NULL;
 }
 
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 {
-	unsigned at = 0, max = DR_MIN(p->n_rails + (p->spare.name[0] ? 1u : 0u), DR_RAILS_MAX);
 	const json_t *near = json_object_get(reply, "near");
+	bool used[DR_NICS_MAX] = { false };
 	struct reply r;
 
 	if (dr_fields_from_json(&reply_table, &r, reply, e))
 		return -EPROTO;
-	if (r.n_rails > max)
-		return dr_err_set(
-			e, -EPROTO, "reply.rails: %u rails; 1 to %u are possible", r.n_rails, max);
 	for (unsigned i = 0; i < r.n_rails; i++) {
-		const struct dr_plan_rail *own = own_rail(p, r.rail[i].client, &at);
+		const struct dr_plan_rail *own = own_rail(p, r.rail[i].client);
 
-		if (!own || (own == &p->spare && i + 1 < r.n_rails))
-			return dr_err_set(e, -EPROTO, "reply.rails.client: not a rail of ours");
-		/* In ascending order, so that nothing needed is overwritten. */
+		if (!own || used[own->nic])
+			return dr_err_set(e, -EPROTO,
+				"reply.rails.client: %s is no rail of ours, or was named before",
+				r.rail[i].client);
+		used[own->nic] = true;
 		p->rail[i][DR_PLAN_CLIENT] = *own;
 		p->rail[i][DR_PLAN_CLIENT].routed = r.rail[i].server.routed;
 		p->rail[i][DR_PLAN_SERVER] = r.rail[i].server;

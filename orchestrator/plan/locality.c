@@ -11,19 +11,20 @@ _Static_assert((int)DR_LOCALITY_GPUS_MAX >= (int)DR_PLAN_GPUS_MAX, "a row for ev
 
 void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end)
 {
-	const struct dr_topo_nic *nic[DR_RAILS_MAX];
-	unsigned gpu[DR_PLAN_GPUS_MAX];
+	const struct dr_topo_nic *nic[DR_LOCALITY_NICS_MAX];
+	unsigned gpu[DR_PLAN_GPUS_MAX], n = 0;
 
 	memset(&p->locality[end], 0, sizeof(p->locality[end]));
 	if (!p->topo)
 		return;
-	for (unsigned i = 0; i < p->n_rails; i++) {
-		nic[i] = dr_topo_find_nic(p->topo, p->rail[i][end].name);
-		p->rail[i][end].column = (uint8_t)i;
-	}
+	for (unsigned i = 0; end == DR_PLAN_CLIENT && i < p->n_offered; i++)
+		if (p->offered[i].nic == n && n < DR_LOCALITY_NICS_MAX)
+			nic[n++] = dr_topo_find_nic(p->topo, p->offered[i].name);
+	for (unsigned i = 0; end == DR_PLAN_SERVER && i < p->n_rails; i++)
+		nic[n++] = dr_topo_find_nic(p->topo, p->rail[i][end].name);
 	for (unsigned k = 0; k < p->n_gpus; k++)
 		gpu[k] = p->gpu[k][end];
-	dr_topo_locality(p->topo, gpu, p->n_gpus, nic, p->n_rails, &p->locality[end]);
+	dr_topo_locality(p->topo, gpu, p->n_gpus, nic, n, &p->locality[end]);
 }
 
 /* The end's `locality` with a column for each rail of the plan; false when it says nothing about it. */
@@ -36,7 +37,7 @@ static bool columns(const struct dr_plan *p, enum dr_plan_end end, struct dr_loc
 	if (l->n_gpus < p->n_gpus)
 		return false;
 	for (unsigned i = 0; i < p->n_rails; i++) {
-		nic[i] = end == DR_PLAN_CLIENT ? p->rail[i][end].column : (uint8_t)i;
+		nic[i] = end == DR_PLAN_CLIENT ? p->rail[i][end].nic : (uint8_t)i;
 		if (nic[i] >= l->n_nics)
 			return false;
 	}

@@ -23,6 +23,7 @@ static unsigned rails(struct dr_netdev_rail *r, const char *subnets, unsigned ho
 		snprintf(r[i].ifname, sizeof(r[i].ifname), "eth%c", subnets[i]);
 		assert_int_equal(dr_netdev_addr_parse(addr, &r[i].addr), 0);
 		r[i].prefix = 24;
+		r[i].nic = i;
 	}
 	return n;
 }
@@ -51,7 +52,7 @@ static void make(struct dr_plan *p)
 	struct dr_netdev_rail r[DR_RAILS_MAX];
 
 	memset(p, 0, sizeof(*p));
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, r, rails(r, "012", 1));
+	dr_plan_set_rails(p, r, rails(r, "012", 1));
 	p->rails_auto = true;
 	p->n_gpus = 2;
 	for (unsigned k = 0; k < 2; k++)
@@ -90,7 +91,7 @@ static void to_server(const struct dr_plan *c, struct dr_plan *s, const char *su
 	assert_non_null(offer);
 	assert_int_equal(dr_plan_read_offer(s, offer, &e), 0);
 	json_decref(offer);
-	assert_int_equal(dr_plan_pair_nics(s, r, rails(r, subnets, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(s, r, rails(r, subnets, 2), false, &e), 0);
 	s->n_gpus = c->n_gpus;
 	memcpy(s->gpu, c->gpu, sizeof(s->gpu));
 }
@@ -197,6 +198,7 @@ static void an_earlier_peer_gets_the_even_map(void **state)
 	assert_int_equal(dr_plan_read_offer(&s, offer, &e), 0);
 	json_decref(offer);
 	s.n_gpus = 2;
+	s.n_rails = 3;
 	set_locality(&s.locality[DR_PLAN_SERVER]);
 	assert_int_equal(dr_plan_settle(&s, &e), 0);
 	paths_are(&s, 0, "01 01 01");

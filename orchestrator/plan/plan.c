@@ -141,27 +141,25 @@ void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r)
 	dr_netdev_addr_format(
 		(const struct sockaddr *)&r->addr, out->address, sizeof(out->address));
 	out->prefix = r->prefix;
+	out->nic = (uint8_t)r->nic;
+	out->rank = (uint8_t)r->rank;
 	out->speed_mbps = r->speed_mbps;
 	out->ifindex = r->ifindex;
 	out->mtu = r->mtu;
 	out->routes = r->routes;
 }
 
-void dr_plan_set_rails(
-	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n)
+void dr_plan_set_rails(struct dr_plan *p, const struct dr_netdev_rail *r, unsigned n)
 {
-	dr_assert(n <= DR_RAILS_MAX);
+	dr_assert(n <= DR_NICS_MAX);
+	p->n_offered = n;
+	p->n_rails = 0;
 	for (unsigned i = 0; i < n; i++) {
-		dr_plan_set_rail(&p->rail[i][end], &r[i]);
-		p->rail[i][end].column = (uint8_t)i;
+		dr_plan_set_rail(&p->offered[i], &r[i]);
+		if (p->n_rails < DR_RAILS_MAX && r[i].rank == r[0].rank &&
+			(i == 0 || r[i].nic != r[i - 1].nic))
+			p->rail[p->n_rails++][DR_PLAN_CLIENT] = p->offered[i];
 	}
-	p->n_rails = n;
-}
-
-void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r)
-{
-	dr_plan_set_rail(&p->spare, r);
-	p->spare.column = DR_PLAN_NO_COLUMN;
 }
 
 /* ---- --map and --spread ---- */
@@ -338,8 +336,8 @@ bool dr_plan_on_spare(const struct dr_plan *p)
 {
 	unsigned list[DR_RAILS_MAX];
 
-	return p->spare.name[0] && dr_plan_direct(p, list) == 1 &&
-	       strcmp(p->rail[list[0]][DR_PLAN_CLIENT].address, p->spare.address) == 0;
+	return dr_plan_direct(p, list) == 1 &&
+	       p->rail[list[0]][DR_PLAN_CLIENT].rank == DR_NIC_MANAGEMENT;
 }
 
 bool dr_plan_describe_routed(const struct dr_plan *p, unsigned rail, char *buf, size_t len)

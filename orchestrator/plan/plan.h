@@ -5,6 +5,7 @@
 #include "bootstrap/bootstrap.h"
 #include "channel/manager.h"
 #include "orchestrator/options/run.h"
+#include "topology/nic_list.h"
 #include "topology/topo.h"
 #include "transport/kind.h"
 
@@ -35,17 +36,15 @@ struct dr_plan_rail {
 	int ifindex;	    /* local rails only */
 	unsigned mtu;	    /* of the NIC; 0 unknown */
 	uint16_t mtu_port;  /* UDP port of the test of the path MTU; 0: none */
-	/* Number when its end measured `locality`, since rails may be left out later. DR_PLAN_NO_COLUMN:
-	 * a spare, whose distances are not sent. */
-	uint8_t column;
-	bool routed; /* the pair shares no subnet: gateways are in between; set at both ends */
+	uint8_t nic;  /* its end's number of the NIC, and the column of `locality` of the client */
+	uint8_t rank; /* enum dr_nic_rank */
+	bool routed;  /* the pair shares no subnet: gateways are in between; set at both ends */
 	struct dr_routes routes; /* of the client's end, for the server's match */
 };
 
 /* EACH: n_each channels on every rail, channel c's primary is rail c % n_rails (--matrix). */
 enum dr_spread { DR_SPREAD_NEAREST, DR_SPREAD_ALL, DR_SPREAD_LIST, DR_SPREAD_EACH };
 
-enum { DR_PLAN_NO_COLUMN = 0xff };
 /* As a primary in dr_plan.map: the automatic map. */
 #define DR_PLAN_AUTO 0xffffffffu
 struct dr_plan_map {
@@ -62,6 +61,10 @@ struct dr_plan {
 	/* Rails in the session's numbering: [0] the client's end, [1] the server's. */
 	unsigned n_rails;
 	struct dr_plan_rail rail[DR_RAILS_MAX][2];
+	/* What the client offers (dr_netdev_rails). Until the reply the NICs that are rails
+	 * whatever the server has are its end of rail[]. */
+	unsigned n_offered;
+	struct dr_plan_rail offered[DR_NICS_MAX];
 	bool rails_auto; /* the client did not name its rails: those without a partner are left out */
 	/* Distances from each end's GPUs to its rails; n_gpus 0: unknown. The client's columns are numbered
 	 * as it offered its rails, the server's as in rail[]. */
@@ -70,10 +73,6 @@ struct dr_plan {
 	unsigned n_auto; /* from dr_plan_settle; 0: GPUs are assigned round-robin */
 	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];
 	const struct dr_topo *topo; /* this end's machine, for `locality`; NULL unknown. Borrowed */
-	/* The client's management NIC, when its rails are automatic: used as a rail only when there is no
-	 * other. name "": none. In the offer only. */
-	struct dr_plan_rail spare;
-	bool own_named; /* at the server: it named its rails; set before dr_plan_pair_nics */
 	/* Per GPU position; n_map 0: automatic. */
 	unsigned n_map;
 	struct dr_plan_map map[DR_PLAN_GPUS_MAX];
@@ -130,11 +129,9 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
  * come to the same map. */
 int dr_plan_settle(struct dr_plan *p, struct dr_err *e) DR_MUST_CHECK;
 
-/* Local rails as found by dr_netdev_rails: one as the plan has it; all into side `end` of the plan. */
+/* Local rails as found by dr_netdev_rails: one as the plan has it; all into the client's offer. */
 void dr_plan_set_rail(struct dr_plan_rail *out, const struct dr_netdev_rail *r);
-void dr_plan_set_rails(
-	struct dr_plan *p, enum dr_plan_end end, const struct dr_netdev_rail *r, unsigned n);
-void dr_plan_set_spare(struct dr_plan *p, const struct dr_netdev_rail *r);
+void dr_plan_set_rails(struct dr_plan *p, const struct dr_netdev_rail *r, unsigned n);
 /*
  * --map "GPU=RAIL,RAIL;GPU=RAIL": rails by name, address or number; GPUs that are not named keep the
  * automatic map. Needs the client's rails and GPUs in the plan. -EINVAL.
@@ -167,15 +164,13 @@ json_t *dr_plan_offer(const struct dr_plan *p);
 /* The server reads it. -EPROTO for bytes that make no sense. */
 int dr_plan_read_offer(struct dr_plan *p, const json_t *offer, struct dr_err *e) DR_MUST_CHECK;
 /*
- * The server pairs its own rails with the client's in the plan, as topology/nic_list.h states: those
- * that share a subnet, else routed ones. spare: the server's management NIC, NULL: none, or the rails
- * were named. Rails that the client named or mapped must all find a partner.
- * Whether a management NIC is a rail is the same at both ends: what one end named is one at the other end, too;
- * where neither named its rails, the client's choice holds.
+ * The server pairs its own NICs with those that the client offers, as topology/nic_list.h states.
+ * Rails that the client named or mapped must all find a partner. At most DR_RAILS_MAX pairs are
+ * rails, the first ones of the client's order.
  * -EADDRNOTAVAIL with both lists and what to do.
  */
 int dr_plan_pair_nics(struct dr_plan *p, const struct dr_netdev_rail *own, unsigned n_own,
-	const struct dr_netdev_rail *spare, struct dr_err *e) DR_MUST_CHECK;
+	bool own_named, struct dr_err *e) DR_MUST_CHECK;
 /* The answer of the server, and the client reads it: which of its rails take part, with whom. */
 json_t *dr_plan_reply(const struct dr_plan *p);
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e) DR_MUST_CHECK;

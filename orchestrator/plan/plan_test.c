@@ -17,6 +17,7 @@ static unsigned rails(struct dr_netdev_rail *r, const char *const *addr, unsigne
 		snprintf(r[i].ifname, sizeof(r[i].ifname), "eth%u", i);
 		assert_int_equal(dr_netdev_addr_parse(addr[i], &r[i].addr), 0);
 		r[i].prefix = 24;
+		r[i].nic = i;
 		r[i].speed_mbps = 100000;
 	}
 	return n;
@@ -27,7 +28,7 @@ static void make(struct dr_plan *p, const char *const *addr, unsigned n_rails, u
 	struct dr_netdev_rail r[DR_RAILS_MAX];
 
 	memset(p, 0, sizeof(*p));
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, r, rails(r, addr, n_rails));
+	dr_plan_set_rails(p, r, rails(r, addr, n_rails));
 	p->n_gpus = n_gpus;
 	for (unsigned k = 0; k < n_gpus; k++)
 		p->gpu[k][0] = p->gpu[k][1] = 10 + k;
@@ -173,20 +174,20 @@ static void rails_match_by_subnet_then_by_order(void **state)
 
 	(void)state;
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, turned, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, turned, 2), false, &e), 0);
 	assert_string_equal(p.rail[0][DR_PLAN_SERVER].address, "10.0.0.2");
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), false, &e), 0);
 	assert_string_equal(p.rail[1][DR_PLAN_SERVER].address, "10.9.1.2");
 	make(&p, four, 4, 2);
-	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), NULL, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, other, 2), false, &e), -EADDRNOTAVAIL);
 	assert_non_null(strstr(e.text, "10.0.3.1"));
 	assert_non_null(strstr(e.text, "10.9.1.2"));
 	/* Named rails must all take part; automatic ones without a partner are left out. */
 	make(&p, four, 2, 2);
-	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), NULL, &e), -EADDRNOTAVAIL);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), false, &e), -EADDRNOTAVAIL);
 	p.rails_auto = true;
-	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&p, r, rails(r, one, 1), false, &e), 0);
 	assert_int_equal(p.n_rails, 1);
 	assert_string_equal(p.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
 }
@@ -204,17 +205,37 @@ static void route(struct dr_plan_rail *r, struct dr_netdev_rail *own, const char
 static const char *const mesh_a[] = { "10.13.0.1", "10.12.0.1" };
 static const char *const mesh_b[] = { "10.23.0.2", "10.12.0.2" };
 
-/* Over the wire and back: client and server have agreed. */
-static int agree(struct dr_plan *c, struct dr_plan *s, const struct dr_netdev_rail *own, unsigned n,
-	const struct dr_netdev_rail *spare, struct dr_err *e)
+/* The client's management NIC. */
+static void offer_spare(struct dr_plan *c, const struct dr_netdev_rail *spare)
 {
+	struct dr_plan_rail *r = &c->offered[c->n_offered];
+
+	dr_plan_set_rail(r, spare);
+	r->rank = DR_NIC_MANAGEMENT;
+	r->nic = (uint8_t)c->n_offered++;
+}
+
+static bool server_named;
+
+/* Over the wire and back: client and server have agreed. spare: the server's management NIC. */
+static int agree(struct dr_plan *c, struct dr_plan *s, const struct dr_netdev_rail *rail,
+	unsigned n, const struct dr_netdev_rail *spare, struct dr_err *e)
+{
+	struct dr_netdev_rail own[DR_RAILS_MAX];
 	json_t *j = dr_plan_offer(c);
 	int rc;
 
+	memcpy(own, rail, n * sizeof(*own));
+	if (spare) {
+		own[n] = *spare;
+		own[n].rank = DR_NIC_MANAGEMENT;
+		own[n].nic = DR_RAILS_MAX;
+		n++;
+	}
+
 	assert_int_equal(dr_plan_read_offer(s, j, e), 0);
 	json_decref(j);
-	s->own_named = c->own_named;
-	rc = dr_plan_pair_nics(s, own, n, spare, e);
+	rc = dr_plan_pair_nics(s, own, n, server_named, e);
 	if (rc)
 		return rc;
 	s->n_gpus = c->n_gpus;
@@ -245,8 +266,8 @@ static void a_routed_rail_is_a_shadow_only(void **state)
 	(void)state;
 	make(&c, mesh_a, 2, 4);
 	c.rails_auto = true;
-	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
-	route(&c.rail[1][DR_PLAN_CLIENT], NULL, NULL);
+	route(&c.offered[0], NULL, "10.23.0.0/24");
+	route(&c.offered[1], NULL, NULL);
 	rails(r, mesh_b, 2);
 	route(NULL, &r[0], "10.13.0.0/24");
 	route(NULL, &r[1], NULL);
@@ -281,8 +302,8 @@ static void without_a_route_back_there_is_no_shadow(void **state)
 	(void)state;
 	make(&c, mesh_a, 2, 2);
 	c.rails_auto = true;
-	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
-	route(&c.rail[1][DR_PLAN_CLIENT], NULL, NULL);
+	route(&c.offered[0], NULL, "10.23.0.0/24");
+	route(&c.offered[1], NULL, NULL);
 	rails(r, mesh_b, 2);
 	route(NULL, &r[0], NULL);
 	route(NULL, &r[1], "10.13.0.0/24"); /* back by the cable */
@@ -291,7 +312,7 @@ static void without_a_route_back_there_is_no_shadow(void **state)
 	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].address, "10.12.0.1");
 	/* Named, it has to take part. */
 	make(&c, mesh_a, 2, 2);
-	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	route(&c.offered[0], NULL, "10.23.0.0/24");
 	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), -EADDRNOTAVAIL);
 	assert_non_null(strstr(e.text, "10.13.0.1/24,10.12.0.1/24"));
 	assert_non_null(strstr(e.text, "10.23.0.2/24,10.12.0.2/24"));
@@ -310,8 +331,8 @@ static void the_control_nic_helps_out(void **state)
 	c.rails_auto = true;
 	rails(spare, &mesh_a[1], 1);
 	snprintf(spare[0].ifname, sizeof(spare[0].ifname), "cable");
-	dr_plan_set_spare(&c, &spare[0]);
-	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.23.0.0/24");
+	offer_spare(&c, &spare[0]);
+	route(&c.offered[0], NULL, "10.23.0.0/24");
 	rails(r, mesh_b, 2);
 	route(NULL, &r[0], "10.13.0.0/24");
 	assert_int_equal(agree(&c, &s, r, 1, &r[1], &e), 0);
@@ -321,7 +342,7 @@ static void the_control_nic_helps_out(void **state)
 	/* With another rail in one subnet it stays out of it. */
 	make(&c, four, 1, 2);
 	c.rails_auto = true;
-	dr_plan_set_spare(&c, &spare[0]);
+	offer_spare(&c, &spare[0]);
 	rails(r, four, 1);
 	assert_int_equal(dr_netdev_addr_parse("10.0.0.2", &r[0].addr), 0);
 	assert_int_equal(agree(&c, &s, r, 1, &spare[0], &e), 0);
@@ -350,23 +371,61 @@ static void the_control_nic_is_a_rail_at_both_ends_or_none(void **state)
 	make(&c, &four[1], 1, 2);
 	c.rails_auto = true;
 	rails(spare, four, 1);
-	dr_plan_set_spare(&c, spare);
+	offer_spare(&c, spare);
 	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
 	assert_int_equal(c.n_rails, 1);
 	assert_string_equal(c.rail[0][DR_PLAN_CLIENT].address, "10.0.1.1");
 	/* The server names it. */
 	make(&c, &four[1], 1, 2);
 	c.rails_auto = true;
-	dr_plan_set_spare(&c, spare);
-	c.own_named = true;
+	offer_spare(&c, spare);
+	server_named = true;
 	assert_int_equal(agree(&c, &s, r, 2, NULL, &e), 0);
+	server_named = false;
 	assert_int_equal(c.n_rails, 2);
 	make(&c, &four[1], 1, 2);
 	c.rails_auto = true;
-	dr_plan_set_spare(&c, spare);
+	offer_spare(&c, spare);
 	assert_int_equal(agree(&c, &s, r, 1, NULL, &e), 0);
 	assert_int_equal(c.n_rails, 1);
 	assert_true(dr_plan_on_spare(&c));
+}
+
+/* Of a node with more NICs than a run has rails: those that pair, at most 16. */
+static void rails_are_chosen_after_pairing(void **state)
+{
+	enum { NICS = 64 };
+	static struct dr_netdev_rail own[NICS], theirs[NICS];
+	static struct dr_plan c, s;
+	char address[32];
+	struct dr_err e;
+	json_t *j;
+
+	(void)state;
+	for (unsigned i = 0; i < NICS; i++) {
+		own[i] = (struct dr_netdev_rail){ .nic = i, .prefix = 24 };
+		snprintf(own[i].ifname, sizeof(own[i].ifname), "eth%u", i);
+		theirs[i] = own[i];
+		snprintf(address, sizeof(address), "10.1.%u.1", i);
+		assert_int_equal(dr_netdev_addr_parse(address, &own[i].addr), 0);
+		snprintf(address, sizeof(address), "10.%u.%u.2", i < 40 ? 2 : 1, i);
+		assert_int_equal(dr_netdev_addr_parse(address, &theirs[i].addr), 0);
+	}
+	make(&c, four, 1, 2);
+	dr_plan_set_rails(&c, own, NICS);
+	c.rails_auto = true;
+	j = dr_plan_offer(&c);
+	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
+	json_decref(j);
+	assert_int_equal(dr_plan_pair_nics(&s, theirs, NICS, false, &e), 0);
+	assert_int_equal(s.n_rails, DR_RAILS_MAX);
+	j = dr_plan_reply(&s);
+	assert_int_equal(dr_plan_read_reply(&c, j, &e), 0);
+	json_decref(j);
+	for (unsigned i = 0; i < DR_RAILS_MAX; i++) {
+		snprintf(address, sizeof(address), "10.1.%u.1", 40 + i);
+		assert_string_equal(c.rail[i][DR_PLAN_CLIENT].address, address);
+	}
 }
 
 /* What the peer says of routes is checked. */
@@ -380,11 +439,11 @@ static void bad_routes_are_an_error(void **state)
 
 	(void)state;
 	make(&c, four, 1, 1);
-	route(&c.rail[0][DR_PLAN_CLIENT], NULL, "10.9.0.0/16");
+	route(&c.offered[0], NULL, "10.9.0.0/16");
 	j = dr_plan_offer(&c);
 	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
-	assert_memory_equal(&s.rail[0][DR_PLAN_CLIENT].routes, &c.rail[0][DR_PLAN_CLIENT].routes,
-		sizeof(c.spare.routes));
+	assert_memory_equal(
+		&s.offered[0].routes, &c.offered[0].routes, sizeof(c.offered[0].routes));
 	for (size_t i = 0; i < DR_ARRAY_LEN(bad); i++) {
 		json_object_set_new(json_array_get(json_object_get(j, "rails"), 0), "routes",
 			json_loads(bad[i], JSON_DECODE_ANY, NULL));
@@ -412,7 +471,7 @@ static void both_ends_come_to_the_same_plan(void **state)
 	assert_non_null(j);
 	assert_int_equal(dr_plan_read_offer(&s, j, &e), 0);
 	json_decref(j);
-	assert_int_equal(dr_plan_pair_nics(&s, r, rails(r, server, 4), NULL, &e), 0);
+	assert_int_equal(dr_plan_pair_nics(&s, r, rails(r, server, 4), false, &e), 0);
 	s.n_gpus = c.n_gpus;
 	memcpy(s.gpu, c.gpu, sizeof(s.gpu));
 	j = dr_plan_reply(&s);
@@ -525,6 +584,7 @@ int main(void)
 		cmocka_unit_test(without_a_route_back_there_is_no_shadow),
 		cmocka_unit_test(the_control_nic_helps_out),
 		cmocka_unit_test(the_control_nic_is_a_rail_at_both_ends_or_none),
+		cmocka_unit_test(rails_are_chosen_after_pairing),
 		cmocka_unit_test(bad_routes_are_an_error),
 		cmocka_unit_test(both_ends_come_to_the_same_plan),
 		cmocka_unit_test(the_server_takes_the_clients_transport),

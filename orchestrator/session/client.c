@@ -331,9 +331,9 @@ static void describe_plan(const struct dr_session *s)
 	print_unused(s->rec, s->out);
 	if (dr_plan_on_spare(p))
 		dr_warn("rails",
-			"%s %s carries control and data: no other NICs of both ends make a pair that the "
+			"%s carries control and data: no other NICs of both ends make a pair that the "
 			"ends may use",
-			p->spare.name, p->spare.address);
+			s->route.ifname);
 	for (unsigned i = 0; i < p->n_rails; i++)
 		if (dr_plan_describe_routed(p, i, line, sizeof(line)))
 			fprintf(f, "%s\n", line);

@@ -12,7 +12,7 @@ static void open_one(struct dr_mtu_check *m, struct dr_plan_rail *r, uint16_t mi
 	struct dr_mtu_own *own = &m->own[m->n_own];
 	int port;
 
-	if (r->mtu == 0)
+	if (r->mtu == 0 || r->rank == DR_NIC_NONE)
 		return;
 	port = dr_mtu_rail_open(&own->end, r->name, &r->addr, min, max, m->side == DR_PLAN_SERVER);
 	if (port <= 0) {
@@ -30,10 +30,10 @@ void dr_mtu_check_open(struct dr_mtu_check *m, struct dr_plan *p, enum dr_plan_e
 {
 	dr_mtu_check_close(m);
 	m->side = side;
-	for (unsigned i = 0; i < p->n_rails; i++)
+	for (unsigned i = 0; side == DR_PLAN_SERVER && i < p->n_rails; i++)
 		open_one(m, &p->rail[i][side], port_min, port_max);
-	if (side == DR_PLAN_CLIENT && p->spare.name[0])
-		open_one(m, &p->spare, port_min, port_max);
+	for (unsigned i = 0; side == DR_PLAN_CLIENT && i < p->n_offered; i++)
+		open_one(m, &p->offered[i], port_min, port_max);
 }
 
 static struct dr_mtu_own *own_of(struct dr_mtu_check *m, const struct dr_plan_rail *r)

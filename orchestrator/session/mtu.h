@@ -21,7 +21,7 @@ struct dr_mtu_check {
 		struct dr_mtu_rail end;
 		char address[64];
 		uint16_t port;
-	} own[DR_RAILS_MAX + 1]; /* and the spare */
+	} own[DR_NICS_MAX]; /* of the client: of all that it offers */
 };
 
 /* One direction of a rail. */
@@ -31,7 +31,9 @@ struct dr_mtu_way {
 	uint32_t full_bytes; /* largest packet of data; 0: not tested */
 };
 
-/* The local ends of the plan's rails get a port: dr_plan_rail.mtu_port. m is zeroed, or of an earlier test. What cannot be opened is not tested. */
+/* The local ends of the plan's rails get a port, at the client those that it offers:
+ * dr_plan_rail.mtu_port. m is zeroed, or of an earlier test. What cannot be opened is not tested.
+ * */
 void dr_mtu_check_open(struct dr_mtu_check *m, struct dr_plan *p, enum dr_plan_end side,
 	uint16_t port_min, uint16_t port_max);
 /* Both ends' rails are matched, and the peer's ports known. */

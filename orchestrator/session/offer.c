@@ -72,7 +72,8 @@ int dr_rails_route(
 
 /* ---- probing ---- */
 
-/* Each rail as the session will open it. `choose`: NICs without a device of the kind are left out. */
+/* Each rail as the session will open it. `choose`: NICs without a device of the kind are left out,
+ * as are further addresses of a NIC that the kind cannot use. */
 static int probe(const struct dr_plan *p, struct dr_netdev_rail *r, unsigned n, bool choose,
 	struct dr_err *e)
 {
@@ -85,14 +86,15 @@ static int probe(const struct dr_plan *p, struct dr_netdev_rail *r, unsigned n, 
 		struct dr_rail_params rp = {
 			.index = i, .ifname = r[i].ifname, .local = r[i].addr
 		};
-		int rc = kind->probe(&rp, &p->kind_params, NULL, e);
+		bool further = kept && r[i].nic == r[kept - 1].nic;
+		int rc = r[i].rank == DR_NIC_NONE ? 0 : kind->probe(&rp, &p->kind_params, NULL, e);
 
-		if (rc && (rc != -ENODEV || !choose))
+		if (rc && !further && (rc != -ENODEV || !choose))
 			return dr_err_prefix(e, "rail %s", r[i].ifname);
 		if (rc == 0)
 			r[kept++] = r[i];
 	}
-	return kept ? (int)kept : -ENODEV;
+	return kept && r[0].rank != DR_NIC_NONE ? (int)kept : -ENODEV;
 }
 
 int dr_rails_find(const struct dr_options *o, const struct dr_plan *p, const struct dr_route *route,
@@ -108,7 +110,7 @@ int dr_rails_find(const struct dr_options *o, const struct dr_plan *p, const str
 		return dr_err_set(e, -EINVAL, "--rails: too long");
 	/* "auto" and none differ where both ends are on one host, which has only lo then. */
 	int n = dr_route_rails(
-		choose && !(kind && kind->probe) ? o->rails : list, route, out->v, DR_RAILS_MAX, e);
+		choose && !(kind && kind->probe) ? o->rails : list, route, out->v, DR_NICS_MAX, e);
 	/* No net device of that name either: then it was meant as one of the kind's. */
 	if (n == -ENODEV && why.code)
 		return dr_err_set(e, -ENODEV, "--rails: %s", why.text);
@@ -118,8 +120,6 @@ int dr_rails_find(const struct dr_options *o, const struct dr_plan *p, const str
 	if (n < 0)
 		return n == -EINVAL ? -EMSGSIZE : n;
 	out->n = (unsigned)n;
-	out->has_spare = dr_route_spare(o->rails, route, out->v, out->n, &out->spare) &&
-			 probe(p, &out->spare, 1, true, &why) == 1;
 	return 0;
 }
 
@@ -211,9 +211,9 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	for (unsigned i = 0; i < rails.n; i++)
 		if (!is_silent(without, &rails.v[i]))
 			rails.v[kept++] = rails.v[i];
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, rails.v, kept);
-	if (rails.has_spare)
-		dr_plan_set_spare(p, &rails.spare);
+	if (o->map)
+		kept = dr_netdev_firsts(rails.v, kept);
+	dr_plan_set_rails(p, rails.v, kept);
 	p->topo = topo;
 	p->locality_known = true;
 	dr_plan_measure(p, DR_PLAN_CLIENT);

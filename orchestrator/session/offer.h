@@ -8,16 +8,14 @@
 #include "topology/route.h"
 
 /*
- * The rails of this end for the plan's transport: as dr_route_rails, but the kind's own names of NICs
- * are accepted in --rails, and each rail is probed, so that what is missing is reported before the
- * peer is called. Without --rails, NICs that the kind cannot use are left out.
+ * What this end offers for the plan's transport: as dr_route_rails, but the kind's own names of
+ * NICs are accepted in --rails, and each rail is probed, so that what is missing is reported
+ * before the peer is called. Without --rails, NICs that the kind cannot use are left out.
  * Errors: those of dr_netdev_rails and of the kind's probe; -EMSGSIZE for parameters that a NIC cannot do.
  */
 struct dr_rails {
-	struct dr_netdev_rail v[DR_RAILS_MAX];
+	struct dr_netdev_rail v[DR_NICS_MAX];
 	unsigned n;
-	bool has_spare; /* the management NIC can serve as a rail when there is no other: */
-	struct dr_netdev_rail spare; /* as dr_route_spare */
 };
 int dr_rails_find(const struct dr_options *o, const struct dr_plan *p, const struct dr_route *route,
 	struct dr_rails *out, struct dr_err *e) DR_MUST_CHECK;

@@ -154,10 +154,9 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 		rc = dr_rails_route(s->opt, NULL, &s->route, e);
 	if (rc == 0)
 		rc = dr_rails_find(s->opt, &s->plan, &s->route, &rails, e);
-	s->plan.own_named = s->opt->rails && strcmp(s->opt->rails, "auto") != 0;
 	if (rc == 0)
-		rc = dr_plan_pair_nics(
-			&s->plan, rails.v, rails.n, rails.has_spare ? &rails.spare : NULL, e);
+		rc = dr_plan_pair_nics(&s->plan, rails.v, rails.n,
+			s->opt->rails && strcmp(s->opt->rails, "auto") != 0, e);
 	if (rc == -EADDRNOTAVAIL)
 		dr_unused_explain(e);
 	if (rc)
@@ -197,6 +196,16 @@ static int serve(struct server *v, struct dr_err *e)
 	return rc ? rc : dr_local_start(s->local, e);
 }
 
+/* By the address that a run would use. */
+static void name_paired(const struct dr_plan *p, struct dr_netdev_rail *nic)
+{
+	for (unsigned i = 0; i < p->n_rails; i++)
+		if (strcmp(p->rail[i][DR_PLAN_SERVER].name, nic->ifname) == 0) {
+			nic->addr = p->rail[i][DR_PLAN_SERVER].addr;
+			nic->prefix = p->rail[i][DR_PLAN_SERVER].prefix;
+		}
+}
+
 /* doctor probes what a run would get here; no session follows. */
 static void answer_probe(
 	struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus)
@@ -216,6 +225,9 @@ static void answer_probe(
 		nics.n = 0;
 	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
 	dr_settings_read("", &settings);
+	nics.n = DR_MIN(dr_netdev_firsts(nics.v, nics.n), (unsigned)DR_RAILS_MAX);
+	for (unsigned i = 0; i < nics.n; i++)
+		name_paired(&s->plan, &nics.v[i]);
 	for (unsigned i = 0; i < nics.n; i++)
 		dr_settings_read_nic(nics.v[i].ifname, &settings.nic[i]);
 	json_t *reply = dr_plan_probe_reply(pairs, &(struct dr_plan_probe_own){ .nic = nics.v,

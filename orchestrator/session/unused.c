@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { NAMED_MAX = 4 }; /* for each reason */
+
 static const struct dr_netdev_addr *global_addr(const struct dr_netdev *d)
 {
 	for (unsigned i = 0; i < d->n_addrs; i++)
@@ -43,7 +45,10 @@ static const char *why_unused(
 		return NULL;
 	if (d->running && strcmp(d->name, s->route.ifname) == 0)
 		why = DR_NETDEV_CONTROL;
-	return why ? dr_netdev_why_text(why) : "no partner at the other end";
+	if (why)
+		return dr_netdev_why_text(why);
+	return s->plan.n_rails == DR_RAILS_MAX ? "no partner at the other end, or beyond 16 rails"
+					       : "no partner at the other end";
 }
 
 /* Links that are down come first. */
@@ -125,21 +130,39 @@ void dr_unused_take(struct dr_record *rec, const json_t *reply)
 	size_t i;
 
 	json_array_foreach(json_object_get(reply, "unused"), i,
-		v) if (i < DR_RAILS_MAX &&
+		v) if (i < DR_NICS_MAX &&
 		       !dr_fields_from_json(&dr_unused_nic_fields, &r, v, NULL) &&
 		       r.side == DR_END_SERVER) dr_record_add(rec, unused_nics, &r);
 }
 
+static void end_group(const struct dr_unused_nic_row *last, unsigned n, char *buf, size_t len)
+{
+	if (n > NAMED_MAX)
+		dr_append(buf, len, " and %u more", n - NAMED_MAX);
+	if (n)
+		dr_append(buf, len, ": %s", last->reason);
+}
+
 bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len)
 {
+	const struct dr_unused_nic_row *last = NULL;
+	unsigned n = 0; /* with the reason of the last one */
+
 	buf[0] = '\0';
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 
 		if (r->side != side)
 			continue;
-		dr_append(buf, len, "%s%s (%s): %s", buf[0] ? "; " : "not used: ", r->nic,
-			r->address, r->reason);
+		if (!last || strcmp(last->reason, r->reason) != 0) {
+			end_group(last, n, buf, len);
+			dr_append(buf, len, "%s", last ? "; " : "not used: ");
+			n = 0;
+		}
+		if (n++ < NAMED_MAX)
+			dr_append(buf, len, "%s%s (%s)", n > 1 ? ", " : "", r->nic, r->address);
+		last = r;
 	}
+	end_group(last, n, buf, len);
 	return buf[0];
 }

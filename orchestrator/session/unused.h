@@ -19,7 +19,8 @@ void dr_unused_explain(struct dr_err *e);
 int dr_unused_put(const struct dr_record *rec, json_t *reply);
 /* Bytes of a peer: what is no such row is left out. */
 void dr_unused_take(struct dr_record *rec, const json_t *reply);
-/* "not used: eth2 (10.50.2.2): no carrier; mgmt0 (192.0.2.1): control connection". False: there is none. */
+/* "not used: eth2 (10.50.2.2), eth3 (10.50.3.2): no carrier; mgmt0 (192.0.2.1): control connection", four names for each
+ * reason. False: there is none. */
 bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len);
 
 #endif

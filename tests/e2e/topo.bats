@@ -48,7 +48,7 @@ shadow_of() {
 @test "the table says the same, with the reason" {
 	run -0 "$DUALRAIL" topo --topology "$machines/dgx.xml"
 	[[ $output == *"GPU 5   8 channels: primary rdma5, shadow rdma7 (nearest: same PCI switch)"* ]]
-	grep -Eq '^eno1 .* slower than half of the fastest$' <<<"$output"
+	grep -Eq '^eno1 .* slower than a tenth of the fastest$' <<<"$output"
 	grep -Eq '^rdma3 +mlx5_3 +0000:25:00.0 +0 up +200 +9000 +10.0.3.1/24 +3$' <<<"$output"
 	grep -Eq '^5 +0000:93:00.0 +1  system .* switch +switch +root' <<<"$output"
 }
@@ -173,7 +173,7 @@ veth() {
 	ip -n "$NS" addr del 10.77.6.1/24 dev low
 	wait_for sh -c "ip netns exec $NS $DUALRAIL topo | grep -Eq '^fast .* up '"
 	run ip netns exec "$NS" "$DUALRAIL" topo
-	[[ $output == *"slower than half of the fastest"* ]]
+	[[ $output == *"slower than a tenth of the fastest"* ]]
 	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0
 	[[ $output == *"primary fast"*"no shadow"* ]]
 	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.5.2 --dry-run -g 0 --rails fast,slow

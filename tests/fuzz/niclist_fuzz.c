@@ -8,9 +8,10 @@
 
 #include <netinet/in.h>
 
+enum { LIST_MAX = 16 };
 struct list {
-	struct dr_nic nic[DR_NICS_MAX];
-	struct dr_routes routes[DR_NICS_MAX];
+	struct dr_nic nic[LIST_MAX];
+	struct dr_routes routes[LIST_MAX];
 	unsigned n;
 };
 
@@ -28,11 +29,15 @@ static void prefix(struct fz *z, struct dr_prefix *out)
 
 static void make(struct fz *z, struct list *l)
 {
-	l->n = fz_u8(z) % (DR_NICS_MAX + 1);
+	l->n = fz_u8(z) % (LIST_MAX + 1);
 	for (unsigned i = 0; i < l->n; i++) {
 		uint8_t v = fz_u8(z);
 
-		l->nic[i] = (struct dr_nic){ .number = (uint16_t)i, .spare = v & 1 };
+		l->nic[i] = (struct dr_nic){ .nic = (uint8_t)i,
+			.rank = v & 1 ? DR_NIC_SLOW + (v >> 4 & 1) : DR_NIC_RAIL };
+		/* A further address of the NIC before. */
+		if (i && (v & 0x60) == 0x60)
+			l->nic[i].nic = l->nic[i - 1].nic;
 		prefix(z, &l->nic[i].addr);
 		l->routes[i] = (struct dr_routes){ .known = v & 2 };
 		while (l->routes[i].n < (v >> 2 & 3))
@@ -42,23 +47,38 @@ static void make(struct fz *z, struct list *l)
 }
 
 /* Returns the pairs, or the direct ones alone. */
-static unsigned pair_up(
-	const struct list *a, const struct list *b, enum dr_nic_want want, bool direct_only)
+static unsigned pair_up(struct list *a, const struct list *b, bool all, bool direct_only)
 {
 	struct dr_nic_pair p[DR_NICS_MAX];
-	unsigned n = dr_nic_pair_up(a->nic, a->n, b->nic, b->n, want, p), direct = 0;
-	uint32_t seen = 0;
+	unsigned direct = 0;
+	bool seen[LIST_MAX] = { false };
+
+	for (unsigned i = 0; i < a->n; i++)
+		a->nic[i].named = all;
+	unsigned n = dr_nic_pair_up(a->nic, a->n, b->nic, b->n, p);
 
 	dr_assert(n <= DR_MIN(a->n, b->n));
 	for (unsigned i = 0; i < n; i++) {
+		const struct dr_nic *x = &a->nic[p[i].a], *y = &b->nic[p[i].b];
+
 		dr_assert(p[i].a < a->n && p[i].b < b->n && (i == 0 || p[i].a > p[i - 1].a));
-		dr_assert(!(seen & 1u << p[i].b));
-		seen |= 1u << p[i].b;
-		dr_assert(dr_nic_same_subnet(&a->nic[p[i].a], &b->nic[p[i].b]) == !p[i].routed);
+		dr_assert(!seen[y->nic] && (i == 0 || x->nic != a->nic[p[i - 1].a].nic));
+		dr_assert(x->rank != DR_NIC_NONE && y->rank != DR_NIC_NONE);
+		seen[y->nic] = true;
+		dr_assert(dr_nic_same_subnet(x, y) == !p[i].routed);
 		direct += !p[i].routed;
 	}
-	dr_assert(want == DR_NIC_WANT_ALL || direct == 0 || n - direct <= 1);
+	dr_assert(all || direct == 0 || n - direct <= 1);
 	return direct_only ? direct : n;
+}
+
+static unsigned nics(const struct list *l)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; i < l->n; i++)
+		n += i == 0 || l->nic[i].nic != l->nic[i - 1].nic;
+	return n;
 }
 
 FUZZ(z)
@@ -67,8 +87,10 @@ FUZZ(z)
 
 	make(z, &a);
 	make(z, &b);
-	dr_assert(
-		pair_up(&a, &b, DR_NIC_WANT_AUTO, true) == pair_up(&b, &a, DR_NIC_WANT_AUTO, true));
-	if (pair_up(&a, &b, DR_NIC_WANT_ALL, false) == a.n)
-		dr_assert(pair_up(&b, &a, DR_NIC_WANT_ALL, false) >= a.n);
+	dr_assert(pair_up(&a, &b, false, true) == pair_up(&b, &a, false, true));
+	unsigned n = pair_up(&a, &b, true, false);
+	for (unsigned i = 0; i < a.n; i++)
+		a.nic[i].named = false;
+	if (n == nics(&a))
+		dr_assert(pair_up(&b, &a, true, false) >= n);
 }

@@ -23,6 +23,7 @@ static void own_rails(struct dr_netdev_rail r[RAILS], unsigned host)
 		r[i].prefix = 24;
 		r[i].ifindex = (int)i + 2;
 		r[i].speed_mbps = -1;
+		r[i].nic = i;
 	}
 }
 
@@ -40,7 +41,7 @@ static void base(struct dr_plan *p)
 	memset(p, 0, sizeof(*p));
 	own_rails(own, 1);
 	some_gpus(p);
-	dr_plan_set_rails(p, DR_PLAN_CLIENT, own, RAILS);
+	dr_plan_set_rails(p, own, RAILS);
 	p->n_each = 5;
 	p->forward = p->lat = true;
 	p->window = 4;
@@ -105,8 +106,8 @@ static void offer(const json_t *j)
 		fz_explained(-EPROTO, &e);
 		return;
 	}
-	for (unsigned i = 0; i < p.n_rails; i++) {
-		const char *c = p.rail[i][DR_PLAN_CLIENT].name;
+	for (unsigned i = 0; i < p.n_offered; i++) {
+		const char *c = p.offered[i].name;
 
 		for (; *c; c++)
 			dr_assert((unsigned char)*c > ' ' && *c != 0x7f);
@@ -115,10 +116,10 @@ static void offer(const json_t *j)
 	echo = dr_plan_offer(&p);
 	dr_assert(echo && dr_plan_read_offer(&again, echo, &e) == 0);
 	json_decref(echo);
-	dr_assert(again.n_rails == p.n_rails && again.n_each == p.n_each && again.seed == p.seed &&
-		  again.heartbeat_ns == p.heartbeat_ns);
+	dr_assert(again.n_offered == p.n_offered && again.n_each == p.n_each &&
+		  again.seed == p.seed && again.heartbeat_ns == p.heartbeat_ns);
 	own_rails(own, 2);
-	if (dr_plan_pair_nics(&p, own, RAILS, NULL, &e) == 0 && dr_plan_settle(&p, &e) == 0) {
+	if (dr_plan_pair_nics(&p, own, RAILS, false, &e) == 0 && dr_plan_settle(&p, &e) == 0) {
 		use(&p);
 		json_decref(dr_plan_reply(&p));
 	} else {

@@ -39,7 +39,7 @@ static void handle(struct fz *z)
 		memcpy(local[i].device, "lo", 3);
 	}
 	unsigned n = dr_rdv_routes(&h, local, 2, routes);
-	dr_assert(n >= 2 && n <= DR_RDV_ROUTES_MAX && routes[0].from == &local[0]);
+	dr_assert(n <= DR_RDV_ROUTES_MAX);
 	for (unsigned i = 0; i < n; i++)
 		dr_assert(dr_sa_port(&routes[i].to.ss) == h.port);
 }
