@@ -33,26 +33,23 @@ struct rails {
 
 /* ---- offer and reply ---- */
 
+static void own_nics(const struct dualrail *d, struct dr_nic *out)
+{
+	for (unsigned i = 0; i < d->n_nics; i++) {
+		const struct dr_netdev_rail *r = &d->nic[i];
+
+		dr_nic_set(&out[i], &r->addr, r->prefix, r->nic, r->rank);
+		out[i].routes = &r->routes;
+	}
+}
+
 static json_t *offer_json(const struct dualrail *d)
 {
-	json_t *nics = json_array(), *j;
-	int bad = 0;
+	struct dr_nic own[DR_NICS_MAX];
 
-	for (unsigned i = 0; i < d->n_nics; i++) {
-		char text[64];
-
-		dr_netdev_addr_format((const struct sockaddr *)&d->nic[i].addr, text, sizeof(text));
-		bad |= json_array_append_new(
-			nics, json_pack("{s:s, s:i, s:i, s:i}", "addr", text, "prefix",
-				      (int)d->nic[i].prefix, "nic", (int)d->nic[i].nic, "rank",
-				      (int)d->nic[i].rank));
-	}
-	j = json_pack("{s:s, s:i, s:o}", "transport", d->kind->name, "lanes", (int)d->o.lanes,
-		"nics", nics);
-	if (!bad)
-		return j;
-	json_decref(j);
-	return NULL;
+	own_nics(d, own);
+	return json_pack("{s:s, s:i, s:o}", "transport", d->kind->name, "lanes", (int)d->o.lanes,
+		"nics", dr_nics_to_json(own, d->n_nics));
 }
 
 static bool get_uint(const json_t *j, unsigned max, unsigned *out)
@@ -63,34 +60,6 @@ static bool get_uint(const json_t *j, unsigned max, unsigned *out)
 	return true;
 }
 
-static bool nic_from_json(const json_t *j, struct dr_nic *out)
-{
-	const char *text = json_string_value(json_object_get(j, "addr"));
-	unsigned prefix, nic, rank;
-	struct sockaddr_storage sa;
-
-	if (!text || !get_uint(json_object_get(j, "prefix"), 128, &prefix) ||
-		!get_uint(json_object_get(j, "nic"), DR_NICS_MAX - 1, &nic) ||
-		!get_uint(json_object_get(j, "rank"), DR_NIC_NONE, &rank) ||
-		dr_netdev_addr_parse(text, &sa))
-		return false;
-	dr_nic_set(out, &sa, prefix, nic, rank);
-	return true;
-}
-
-static int nics_from_json(const json_t *j, struct dr_nic *out, unsigned *n, struct dr_err *e)
-{
-	size_t size = json_array_size(j);
-
-	if (size == 0 || size > DR_NICS_MAX)
-		return dr_err_set(e, -EPROTO, "the peer's offer has %zu NICs", size);
-	for (size_t i = 0; i < size; i++)
-		if (!nic_from_json(json_array_get(j, i), &out[i]))
-			return dr_err_set(e, -EPROTO, "the peer's offer has a malformed NIC");
-	*n = (unsigned)size;
-	return 0;
-}
-
 /* At the listening end. */
 static int choose(
 	const struct dualrail *d, const json_t *offer, struct rails *out, struct dr_err *e)
@@ -98,8 +67,7 @@ static int choose(
 	const char *transport = json_string_value(json_object_get(offer, "transport"));
 	struct dr_nic peer[DR_NICS_MAX], own[DR_NICS_MAX];
 	struct dr_nic_pair pair[DR_NICS_MAX];
-	unsigned lanes, n_peer = 0;
-	int rc;
+	unsigned lanes;
 
 	if (!transport || !get_uint(json_object_get(offer, "lanes"), DUALRAIL_LANES_MAX, &lanes))
 		return dr_err_set(e, -EPROTO, "the peer's offer is malformed");
@@ -108,16 +76,11 @@ static int choose(
 			"the transport of this end is %s, the peer's is another one; open both "
 			"endpoints with the same",
 			d->kind->name);
-	rc = nics_from_json(json_object_get(offer, "nics"), peer, &n_peer, e);
-	if (rc != 0)
-		return rc;
-	for (unsigned i = 0; i < d->n_nics; i++) {
-		const struct dr_netdev_rail *r = &d->nic[i];
-
-		dr_nic_set(&own[i], &r->addr, r->prefix, r->nic, r->rank);
-		own[i].routes = &r->routes;
-	}
-	out->n = dr_nic_pair_up(peer, n_peer, own, d->n_nics, pair);
+	int n_peer = dr_nics_from_json(json_object_get(offer, "nics"), peer, e);
+	if (n_peer < 0)
+		return n_peer;
+	own_nics(d, own);
+	out->n = dr_nic_pair_up(peer, (unsigned)n_peer, own, d->n_nics, pair);
 	out->n = DR_MIN(out->n, (unsigned)DR_LIB_RAILS_MAX);
 	if (out->n == 0)
 		return dr_err_set(e, -EADDRNOTAVAIL,

@@ -74,22 +74,24 @@ static bool sizes_from_json(
 
 /* ---- offer ---- */
 
+static void to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic *out)
+{
+	dr_assert(n <= DR_NICS_MAX);
+	for (unsigned i = 0; i < n; i++)
+		dr_nic_set(&out[i], &in[i].addr.ss, in[i].prefix, in[i].nic, in[i].rank);
+}
+
+void ha_offer_nics(struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n)
+{
+	to_nics(own, n, o->nic);
+	o->n_nics = n;
+}
+
 json_t *ha_offer_to_json(const struct ha_offer *o)
 {
-	json_t *j = sizes_to_json(o->threads, o->lanes, o->chunk, o->eager), *nics = json_array();
-	int bad = 0;
+	json_t *j = sizes_to_json(o->threads, o->lanes, o->chunk, o->eager);
+	int bad = json_object_set_new(j, "nics", dr_nics_to_json(o->nic, o->n_nics));
 
-	for (unsigned i = 0; i < o->n_nics; i++) {
-		char text[DR_ADDR_TEXT];
-		struct dr_addr a = o->nic[i].addr;
-
-		dr_sa_set_port(&a.ss, 0);
-		dr_addr_format(&a, text, sizeof(text));
-		bad |= json_array_append_new(nics,
-			json_pack("{s:s, s:i, s:i, s:i}", "addr", text, "prefix", o->nic[i].prefix,
-				"nic", o->nic[i].nic, "rank", o->nic[i].rank));
-	}
-	bad |= json_object_set_new(j, "nics", nics);
 	bad |= json_object_set_new(j, "process", hex(o->process));
 	bad |= json_object_set_new(j, "session", hex(o->session));
 	bad |= json_object_set_new(j, "opens", json_boolean(o->opens));
@@ -102,25 +104,9 @@ json_t *ha_offer_to_json(const struct ha_offer *o)
 	return NULL;
 }
 
-static bool nic_from_json(const json_t *j, struct dr_rdv_addr *out)
-{
-	const char *text = json_string_value(json_object_get(j, "addr"));
-	int64_t prefix, number, rank;
-
-	memset(out, 0, sizeof(*out));
-	if (!text || !get_int(j, "prefix", 0, 128, &prefix) ||
-		!get_int(j, "nic", 0, UINT8_MAX, &number) ||
-		!get_int(j, "rank", 0, DR_NIC_NONE, &rank) || dr_addr_parse(text, &out->addr))
-		return false;
-	out->prefix = (uint8_t)prefix;
-	out->nic = (uint8_t)number;
-	out->rank = (uint8_t)rank;
-	return true;
-}
-
 int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 {
-	const json_t *nics = json_object_get(j, "nics"), *opens = json_object_get(j, "opens");
+	const json_t *opens = json_object_get(j, "opens");
 	const char *name = json_string_value(json_object_get(j, "device"));
 	const char *transport = json_string_value(json_object_get(j, "transport"));
 	int64_t comm;
@@ -130,13 +116,13 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 	ok = name && transport && json_is_boolean(opens) &&
 	     get_int(j, "comm", 0, UINT32_MAX, &comm) && get_hex(j, "process", &out->process) &&
 	     get_hex(j, "session", &out->session) &&
-	     sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager) &&
-	     json_array_size(nics) >= 1 && json_array_size(nics) <= HA_OFFER_NICS_MAX;
-	for (size_t i = 0; ok && i < json_array_size(nics); i++)
-		ok = nic_from_json(json_array_get(nics, i), &out->nic[i]);
+	     sizes_from_json(j, &out->threads, &out->lanes, &out->chunk, &out->eager);
 	if (!ok)
 		return dr_err_set(e, -EPROTO, "the peer's offer of a comm is malformed");
-	out->n_nics = (unsigned)json_array_size(nics);
+	int n = dr_nics_from_json(json_object_get(j, "nics"), out->nic, e);
+	if (n < 0)
+		return n;
+	out->n_nics = (unsigned)n;
 	out->opens = json_is_true(opens);
 	out->comm = (uint32_t)comm;
 	dr_text_copy(out->name, sizeof(out->name), name);
@@ -146,22 +132,14 @@ int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e)
 
 /* ---- plan ---- */
 
-static void to_nics(const struct dr_rdv_addr *in, unsigned n, struct dr_nic *out)
-{
-	dr_assert(n <= HA_OFFER_NICS_MAX);
-	for (unsigned i = 0; i < n; i++)
-		dr_nic_set(&out[i], &in[i].addr.ss, in[i].prefix, in[i].nic, in[i].rank);
-}
-
 int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_answer *out, struct dr_err *e)
 {
-	struct dr_nic a[HA_OFFER_NICS_MAX], b[HA_OFFER_NICS_MAX];
 	struct dr_nic_pair pair[DR_NICS_MAX];
+	struct dr_nic b[DR_NICS_MAX];
 
-	to_nics(o->nic, o->n_nics, a);
 	to_nics(own, n_own, b);
-	unsigned n = dr_nic_pair_up(a, o->n_nics, b, n_own, pair);
+	unsigned n = dr_nic_pair_up(o->nic, o->n_nics, b, n_own, pair);
 
 	memset(out, 0, sizeof(*out));
 	if (n == 0)
@@ -191,8 +169,8 @@ json_t *ha_answer_to_json(const struct ha_answer *p)
 	return NULL;
 }
 
-int ha_answer_from_json(
-	const json_t *j, const struct ha_offer *o, struct ha_answer *out, struct dr_err *e)
+int ha_answer_from_json(const json_t *j, const struct ha_offer *o, const struct dr_rdv_addr *own,
+	struct ha_answer *out, struct dr_err *e)
 {
 	const json_t *rails = json_object_get(j, "rails");
 	bool ok;
@@ -208,7 +186,7 @@ int ha_answer_from_json(
 		ok = json_is_integer(v) && json_integer_value(v) >= 0 &&
 		     json_integer_value(v) < o->n_nics;
 		if (ok)
-			out->rail[i] = o->nic[json_integer_value(v)];
+			out->rail[i] = own[json_integer_value(v)];
 	}
 	if (!ok)
 		return dr_err_set(e, -EPROTO,

@@ -11,7 +11,7 @@
  * What the ends of a session agree on. Pure functions. NICs are listed best first: those of the device that NCCL chose,
  * those of its shadow, the others.
  */
-enum { HA_OFFER_NICS_MAX = DR_RDV_ADDRS_MAX, HA_OFFER_NAME_BYTES = 72 };
+enum { HA_OFFER_NAME_BYTES = 72 };
 
 struct ha_offer {
 	uint64_t process, session; /* of the dialling end */
@@ -22,8 +22,10 @@ struct ha_offer {
 	char name[HA_OFFER_NAME_BYTES];	  /* the device */
 	char transport[DR_KIND_NAME_MAX]; /* of the data */
 	unsigned n_nics;
-	struct dr_rdv_addr nic[HA_OFFER_NICS_MAX]; /* as the dialling end listed them */
+	struct dr_nic nic[DR_NICS_MAX]; /* as the dialling end listed them */
 };
+/* The addresses that the dialling end lists, at most DR_NICS_MAX. */
+void ha_offer_nics(struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n);
 json_t *ha_offer_to_json(const struct ha_offer *o);
 /* Any JSON is safe: -EPROTO. */
 int ha_offer_from_json(const json_t *j, struct ha_offer *out, struct dr_err *e) DR_MUST_CHECK;
@@ -42,8 +44,8 @@ struct ha_answer {
 int ha_answer_choose(const struct ha_offer *o, const struct dr_rdv_addr *own, unsigned n_own,
 	bool backup, struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
 json_t *ha_answer_to_json(const struct ha_answer *p);
-/* At the dialling end. -EPROTO, also where it is more than was offered. */
-int ha_answer_from_json(const json_t *j, const struct ha_offer *o, struct ha_answer *out,
-	struct dr_err *e) DR_MUST_CHECK;
+/* At the dialling end; own: as in its offer. -EPROTO, also where it is more than was offered. */
+int ha_answer_from_json(const json_t *j, const struct ha_offer *o, const struct dr_rdv_addr *own,
+	struct ha_answer *out, struct dr_err *e) DR_MUST_CHECK;
 
 #endif

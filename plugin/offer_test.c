@@ -19,6 +19,8 @@ static struct dr_rdv_addr nic(const char *text, unsigned prefix, unsigned number
 	return a;
 }
 
+static struct dr_rdv_addr own_nics[3];
+
 static struct ha_offer offer(void)
 {
 	struct ha_offer o = { .process = 0xfedcba9876543210,
@@ -30,12 +32,12 @@ static struct ha_offer offer(void)
 		.chunk = 262144,
 		.eager = 4096,
 		.name = "eth0",
-		.transport = "verbs",
-		.n_nics = 3 };
+		.transport = "verbs" };
 
-	o.nic[0] = nic("10.0.0.1", 24, 0);
-	o.nic[1] = nic("10.0.1.1", 24, 1);
-	o.nic[2] = nic("fd00::1", 64, 1);
+	own_nics[0] = nic("10.0.0.1", 24, 0);
+	own_nics[1] = nic("10.0.1.1", 24, 1);
+	own_nics[2] = nic("fd00::1", 64, 1);
+	ha_offer_nics(&o, own_nics, 3);
 	return o;
 }
 
@@ -66,15 +68,7 @@ static void offer_survives_the_wire(void **state)
 	assert_string_equal(out.name, "eth0");
 	assert_string_equal(out.transport, "verbs");
 	assert_int_equal(out.n_nics, 3);
-	for (unsigned i = 0; i < 3; i++) {
-		char a[DR_ADDR_TEXT], b[DR_ADDR_TEXT];
-
-		dr_addr_format(&in.nic[i].addr, a, sizeof(a));
-		dr_addr_format(&out.nic[i].addr, b, sizeof(b));
-		assert_string_equal(a, b);
-		assert_int_equal(in.nic[i].prefix, out.nic[i].prefix);
-		assert_int_equal(in.nic[i].nic, out.nic[i].nic);
-	}
+	assert_memory_equal(out.nic, in.nic, 3 * sizeof(in.nic[0]));
 }
 
 static void malformed_offers_are_refused(void **state)
@@ -97,9 +91,12 @@ static void malformed_offers_are_refused(void **state)
 		{ "eager", "-1" },
 		{ "device", "5" },
 		{ "nics", "[]" },
-		{ "nics", "[{\"addr\": \"10.0.0\", \"prefix\": 24, \"nic\": 0}]" },
-		{ "nics", "[{\"addr\": \"10.0.0.1\", \"prefix\": 129, \"nic\": 0}]" },
-		{ "nics", "[{\"addr\": \"10.0.0.1\", \"prefix\": 24, \"nic\": 256}]" },
+		{ "nics", "[[\"10.0.0/24\", 0, 0]]" },
+		{ "nics", "[[\"10.0.0.1/33\", 0, 0]]" },
+		{ "nics", "[[\"10.0.0.1/24\", 256, 0]]" },
+		{ "nics", "[[\"10.0.0.1/24\", 0, 4]]" },
+		{ "nics", "[[\"10.0.0.1/24\", 0, -1]]" },
+		{ "nics", "[[\"10.0.0.1/24\", 0]]" },
 		{ "nics", "[5]" },
 	};
 	struct ha_offer in = offer(), out;
@@ -144,7 +141,8 @@ static void rail_without_a_router_comes_first(void **state)
 	struct ha_answer p;
 
 	(void)state;
-	o.nic[1] = nic("10.0.2.1", 24, 1); /* the cable to this host */
+	own_nics[1] = nic("10.0.2.1", 24, 1); /* the cable to this host */
+	ha_offer_nics(&o, own_nics, 2);
 	o.n_nics = 2;
 	assert_int_equal(choose(&o, own, 2, true, &p), 0);
 	assert_int_equal(p.n_rails, 2);
@@ -186,17 +184,17 @@ static void plan_survives_the_wire(void **state)
 	in.chunk = 1000;
 	in.eager = 0;
 	j = ha_answer_to_json(&in);
-	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), 0);
+	assert_int_equal(ha_answer_from_json(j, &o, own_nics, &out, NULL), 0);
 	assert_int_equal(out.n_rails, 2);
 	assert_string_equal(out.rail[0].device, "eth0");
 	assert_string_equal(out.rail[1].device, "eth1");
 	assert_int_equal(out.threads, 2);
 	assert_int_equal(out.eager, 0);
 	o.n_nics = 1; /* NIC 1 is not there */
-	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), -EPROTO);
+	assert_int_equal(ha_answer_from_json(j, &o, own_nics, &out, NULL), -EPROTO);
 	o.n_nics = 3;
 	json_object_set_new(j, "rails", json_array());
-	assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), -EPROTO);
+	assert_int_equal(ha_answer_from_json(j, &o, own_nics, &out, NULL), -EPROTO);
 	json_decref(j);
 }
 
@@ -216,7 +214,7 @@ static void answers_do_not_exceed_the_offer(void **state)
 		in.eager = o.eager + (i == 4);
 		json_t *j = ha_answer_to_json(&in);
 
-		assert_int_equal(ha_answer_from_json(j, &o, &out, NULL), i ? -EPROTO : 0);
+		assert_int_equal(ha_answer_from_json(j, &o, own_nics, &out, NULL), i ? -EPROTO : 0);
 		json_decref(j);
 	}
 }

@@ -304,7 +304,8 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct dr_rdv_ha
 	return NULL;
 }
 
-static void make_offer(const struct ha_endpoint *n, struct ha_offer *o)
+static void make_offer(const struct ha_endpoint *n, struct ha_offer *o,
+	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX])
 {
 	const struct ha_process *p = n->p;
 
@@ -316,7 +317,7 @@ static void make_offer(const struct ha_endpoint *n, struct ha_offer *o)
 		.lanes = (unsigned)p->cfg.lanes,
 		.chunk = p->cfg.chunk,
 		.eager = p->cfg.eager };
-	o->n_nics = ha_process_addresses(p, n->dev, o->nic, HA_OFFER_NICS_MAX);
+	ha_offer_nics(o, own, ha_process_addresses(p, n->dev, own, DR_RDV_ADDRS_MAX));
 	snprintf(o->name, sizeof(o->name), "%s", p->devices->dev[n->dev].name);
 	snprintf(o->transport, sizeof(o->transport), "%s", p->cfg.kind->name);
 }
@@ -324,7 +325,7 @@ static void make_offer(const struct ha_endpoint *n, struct ha_offer *o)
 static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 {
 	struct ha_process *p = n->p;
-	struct dr_rdv_addr boot[DR_RDV_ADDRS_MAX];
+	struct dr_rdv_addr boot[DR_RDV_ADDRS_MAX], own[DR_RDV_ADDRS_MAX];
 	struct ha_offer o;
 	struct dr_rdv_connect_opts co = { .handle = n->handle,
 		.local = boot,
@@ -334,7 +335,7 @@ static int dial(struct ha_endpoint *n, int64_t now, struct dr_err *e)
 	int rc;
 
 	co.n_local = ha_process_rendezvous(p, n->dev, boot, DR_RDV_ADDRS_MAX);
-	make_offer(n, &o);
+	make_offer(n, &o, own);
 	json = ha_offer_to_json(&o);
 	if (!json)
 		return dr_err_set(e, -ENOMEM, "comm: out of memory");
@@ -389,10 +390,11 @@ static void on_accept(void *arg, struct dr_rdv_comm *c, const json_t *reply)
 	int rc = 0;
 
 	if (n->opens) {
+		struct dr_rdv_addr own[DR_RDV_ADDRS_MAX];
 		struct ha_offer o;
 
-		make_offer(n, &o);
-		rc = ha_answer_from_json(reply, &o, &plan, &e);
+		make_offer(n, &o, own);
+		rc = ha_answer_from_json(reply, &o, own, &plan, &e);
 		if (rc == 0)
 			rc = open_session(n->link, &plan, dr_rdv_secret(c), "peer", &e);
 	}

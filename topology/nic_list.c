@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/nic_list.h"
 
+#include <errno.h>
+#include <jansson.h>
 #include <string.h>
 
 void dr_nic_set(struct dr_nic *out, const struct sockaddr_storage *addr, unsigned prefix,
@@ -9,6 +11,42 @@ void dr_nic_set(struct dr_nic *out, const struct sockaddr_storage *addr, unsigne
 	*out = (struct dr_nic){ .nic = (uint8_t)nic, .rank = (uint8_t)rank };
 	if (dr_prefix_of((const struct sockaddr *)addr, prefix, &out->addr))
 		out->rank = DR_NIC_NONE;
+}
+
+json_t *dr_nics_to_json(const struct dr_nic *nic, unsigned n)
+{
+	json_t *list = json_array();
+	char text[64];
+
+	for (unsigned i = 0; list && i < n; i++) {
+		dr_prefix_format(&nic[i].addr, text, sizeof(text));
+		if (json_array_append_new(
+			    list, json_pack("[s,i,i]", text, nic[i].nic, nic[i].rank)) == 0)
+			continue;
+		json_decref(list);
+		list = NULL;
+	}
+	return list;
+}
+
+int dr_nics_from_json(const json_t *j, struct dr_nic *out, struct dr_err *e)
+{
+	size_t n = json_array_size(j);
+
+	for (size_t i = 0; i < n && n <= DR_NICS_MAX; i++) {
+		const char *text;
+		int nic, rank;
+
+		if (json_unpack(json_array_get(j, i), "[s,i,i!]", &text, &nic, &rank) || nic < 0 ||
+			nic >= DR_NICS_MAX || rank < 0 || rank > DR_NIC_NONE ||
+			dr_prefix_parse(text, &out[i].addr))
+			return dr_err_set(e, -EPROTO,
+				"the peer's offer: address %zu is malformed", i);
+		out[i] = (struct dr_nic){ out[i].addr, (uint8_t)nic, (uint8_t)rank, false, NULL };
+	}
+	return n && n <= DR_NICS_MAX
+		       ? (int)n
+		       : dr_err_set(e, -EPROTO, "the peer's offer has %zu addresses", n);
 }
 
 bool dr_nic_same_subnet(const struct dr_nic *a, const struct dr_nic *b)

@@ -29,6 +29,11 @@ struct dr_nic {
 void dr_nic_set(struct dr_nic *out, const struct sockaddr_storage *addr, unsigned prefix,
 	unsigned nic, unsigned rank);
 
+/* The list in an offer of plugin or library: [["10.0.0.1/24", nic, rank]...] without routes; NULL:
+ * no memory. Back, into out[DR_NICS_MAX]: returns the count, > 0. Any JSON is safe: -EPROTO. */
+struct json_t *dr_nics_to_json(const struct dr_nic *nic, unsigned n);
+int dr_nics_from_json(const struct json_t *j, struct dr_nic *out, struct dr_err *e) DR_MUST_CHECK;
+
 struct dr_nic_pair {
 	unsigned a, b; /* positions in the two lists */
 	bool routed;

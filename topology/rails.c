@@ -68,7 +68,7 @@ static int end_named(struct choice *c, size_t from)
 	bool same_device = false;
 	char text[64];
 
-	if (c->nics++ == DR_NETDEV_NAMED_MAX)
+	if (c->nics++ == DR_NETDEV_NAMED_MAX || from == c->n)
 		return dr_err_set(c->e, -E2BIG, "--rails: more than %d NICs; list fewer",
 			DR_NETDEV_NAMED_MAX);
 	for (size_t i = 0; i < from; i++) {
