@@ -304,8 +304,8 @@ static struct ha_link *link_toward(struct ha_endpoint *n, const struct dr_rdv_ha
 	return NULL;
 }
 
-static void make_offer(const struct ha_endpoint *n, struct ha_offer *o,
-	struct dr_rdv_addr own[DR_RDV_ADDRS_MAX])
+static void make_offer(
+	const struct ha_endpoint *n, struct ha_offer *o, struct dr_rdv_addr own[DR_RDV_ADDRS_MAX])
 {
 	const struct ha_process *p = n->p;
 

@@ -40,8 +40,8 @@ int dr_nics_from_json(const json_t *j, struct dr_nic *out, struct dr_err *e)
 		if (json_unpack(json_array_get(j, i), "[s,i,i!]", &text, &nic, &rank) || nic < 0 ||
 			nic >= DR_NICS_MAX || rank < 0 || rank > DR_NIC_NONE ||
 			dr_prefix_parse(text, &out[i].addr))
-			return dr_err_set(e, -EPROTO,
-				"the peer's offer: address %zu is malformed", i);
+			return dr_err_set(
+				e, -EPROTO, "the peer's offer: address %zu is malformed", i);
 		out[i] = (struct dr_nic){ out[i].addr, (uint8_t)nic, (uint8_t)rank, false, NULL };
 	}
 	return n && n <= DR_NICS_MAX

@@ -124,22 +124,6 @@ struct dr_netdev_choice dr_route_choice(const struct dr_route *route)
 		.reserve_control = route->reserved };
 }
 
-bool dr_route_would_be_rail(const struct dr_route *route)
-{
-	struct dr_netdev_choice want = dr_route_choice(route);
-	struct dr_netdev *devs = NULL;
-	bool is_rail = false;
-
-	want.reserve_control = false;
-	if (route->same_host || dr_netdev_choice_read(&want, &devs, NULL) < 0)
-		return false;
-	for (size_t i = 0; i < want.n_devs && !is_rail; i++)
-		is_rail = strcmp(devs[i].name, route->ifname) == 0 &&
-			  !dr_netdev_refused(&want, &devs[i]);
-	dr_netdev_list_free(devs);
-	return is_rail;
-}
-
 int dr_route_rails(const char *list, const struct dr_route *route, struct dr_netdev_rail *out,
 	unsigned cap, struct dr_err *e)
 {

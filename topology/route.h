@@ -25,8 +25,6 @@ int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsi
 bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from);
 /* How automatic rails are chosen beside this control connection, without the devices. */
 struct dr_netdev_choice dr_route_choice(const struct dr_route *route);
-/* Were it not reserved, would the NIC of the route be an automatic rail? */
-bool dr_route_would_be_rail(const struct dr_route *route);
 /*
  * What this end offers (dr_netdev_rails): list is --rails, NULL: automatic. Both ends on one host:
  * 127.0.0.1 and

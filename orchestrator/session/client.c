@@ -106,19 +106,6 @@ static bool cuts_paths(const struct dr_options *o)
 	return o->test.failover && cuts;
 }
 
-static void tell_reserved(const struct dr_session *s)
-{
-	const struct dr_options *o = s->opt;
-
-	if (!s->plan.rails_auto || !s->route.reserved || o->quiet ||
-		!dr_route_would_be_rail(&s->route))
-		return;
-	dr_say("client",
-		"%s carries the control connection and is no rail of this run, because faults never "
-		"act on it; to include it, give a HOST that is reached over another NIC",
-		s->route.ifname);
-}
-
 static void tell_unresolved(const struct dr_session *s, const struct dr_err *e)
 {
 	char time[32];
@@ -166,8 +153,6 @@ static int prepare(struct dr_client *c, struct dr_err *e)
 		rc = dr_client_plan(s->opt, &s->route, s->topo, NULL, &s->plan, e);
 	if (rc == -EINVAL)
 		dr_client_end(c, DR_EXIT_USAGE, "%s", e->text);
-	if (rc == 0)
-		tell_reserved(s);
 	if (rc == 0 && s->opt->dry_run)
 		announce(c);
 	return rc ? rc : check_faults(c, e);
@@ -292,8 +277,10 @@ static int prove_rails(struct dr_client *c, struct dr_err *e)
 
 /* ---- from the dial to handles on both sides ---- */
 
-static void print_unused(const struct dr_record *rec, const struct dr_output *out)
+static void print_unused(const struct dr_session *s)
 {
+	const struct dr_record *rec = s->rec;
+	const struct dr_output *out = s->out;
 	static const char server[] = "server ";
 	char line[4096] = "server ", *at = line + strlen(server);
 
@@ -307,9 +294,9 @@ static void print_unused(const struct dr_record *rec, const struct dr_output *ou
 		if (r->side != DR_END_CLIENT || strcmp(r->reason, "control connection") != 0)
 			continue;
 		snprintf(line, sizeof(line),
-			"control connection over %s, so %s carries no data; if it should: another "
+			"control connection over %s, so %s carries no data%s; if it should: another "
 			"address as HOST, or --rails",
-			r->nic, r->nic);
+			r->nic, r->nic, s->route.reserved ? ", and no fault acts on it" : "");
 		dr_output_text(out, line);
 	}
 }
@@ -328,7 +315,7 @@ static void describe_plan(const struct dr_session *s)
 	if (s->opt->quiet)
 		return;
 	print_plan(p, f);
-	print_unused(s->rec, s->out);
+	print_unused(s);
 	if (dr_plan_on_spare(p))
 		dr_warn("rails",
 			"%s carries control and data: no other NICs of both ends make a pair that the "

@@ -107,7 +107,7 @@ default_over() {
 	serve
 	client_to 10.98.0.2 -s 1M --test failover --allow-faults --hold-down 100ms --fault link-down:path=0,at=100ms,for=100ms
 	rails_are ctl0 e1
-	[[ $output == *"e0 carries the control connection and is no rail of this run"* ]]
+	[[ $output == *"so e0 carries no data, and no fault acts on it"* ]]
 	# A fault that names another NIC leaves it a rail.
 	client_to 10.98.0.2 -s 1M --test failover --allow-faults --hold-down 100ms --fault link-down:nic=e1,at=100ms,for=100ms \
 		-g 0 -N 2 --spread all
