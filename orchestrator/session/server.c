@@ -230,12 +230,13 @@ static void answer_probe(
 		name_paired(&s->plan, &nics.v[i]);
 	for (unsigned i = 0; i < nics.n; i++)
 		dr_settings_read_nic(nics.v[i].ifname, &settings.nic[i]);
-	json_t *reply = dr_plan_probe_reply(pairs, &(struct dr_plan_probe_own){ .nic = nics.v,
-							   .n = nics.n,
-							   .settings = &settings,
-							   .gpus = s->opt->gpus.n,
-							   .named = s->plan.own_named,
-							   .why = why.code ? why.text : NULL });
+	json_t *reply = dr_plan_probe_reply(
+		pairs, &(struct dr_plan_probe_own){ .nic = nics.v,
+			       .n = nics.n,
+			       .settings = &settings,
+			       .gpus = s->opt->gpus.n,
+			       .named = s->opt->rails && strcmp(s->opt->rails, "auto") != 0,
+			       .why = why.code ? why.text : NULL });
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
 	else if (rc == 0)
