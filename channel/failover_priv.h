@@ -44,6 +44,8 @@ void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now);
 void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now);
 /* A READY path other than `not`, the primary if possible; DR_FO_NONE: none. */
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned except);
+/* Receiver: nothing waits to be delivered. Sender: the same, for some time. */
+bool dr_fo_idle(const struct dr_fo *f, int64_t now);
 void dr_fo_record_open(
 	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now);
 /* The switch takes one more epoch. */

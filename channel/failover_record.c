@@ -9,6 +9,15 @@
  * begin it before the last record is closed.
  */
 
+/* A busy sender has nothing on its way for a moment, too, until its user posts again. */
+static const int64_t IDLE_NS = 10 * DR_NS_PER_MS;
+
+bool dr_fo_idle(const struct dr_fo *f, int64_t now)
+{
+	return f->prm.sender ? f->tail == f->acked && now - f->last_ns >= IDLE_NS
+			     : f->tail == f->head;
+}
+
 void dr_fo_record_open(
 	struct dr_fo *f, bool self, enum dr_scope scope, int err, const char *why, int64_t now)
 {
@@ -20,7 +29,7 @@ void dr_fo_record_open(
 		.self_detected = self,
 		.scope = scope,
 		.err = err,
-		.idle = f->tail == (f->prm.sender ? f->acked : f->head),
+		.idle = dr_fo_idle(f, now),
 		.last_delivery_ns = f->last_ns,
 		.detect_ns = now };
 	snprintf(r->cause, sizeof(r->cause), "%s", why);

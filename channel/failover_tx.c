@@ -34,7 +34,7 @@ static void send_switch(struct dr_fo *f, int64_t now)
 		return;
 	fr.path = f->target;
 	fr.gen = f->path[f->target].gen;
-	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (f->acked == f->tail ? DR_FRAME_IDLE : 0);
+	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (dr_fo_idle(f, now) ? DR_FRAME_IDLE : 0);
 	dr_fo_broadcast(f, &fr);
 }
 

@@ -8,9 +8,10 @@ load usual
 @test "a switch that nobody planned is named, its figures are marked, and thresholds and baselines refuse them" {
 	two_rails
 	server_in_b --rails rail0,rail1
-	under_way start_client_in_a --rails rail0,rail1 -D 4s --json=cut.json
+	under_way start_client_in_a --rails rail0,rail1 -D 4s --json=cut.json \
+		--min-bw 0.001 --save-baseline base.json
 	ip -n "$A" link set rail0 down
-	ends "$client" 0
+	ends "$client" 7
 	judge 100 holds cut.json '.unexpected_switches == 2 and .failover.false_failovers == null'
 	judge 100 holds cut.json '[.bandwidth[] | select(.switched == 2)] | length == 1'
 	# Named between the intervals, with the same zero of time as they have; an interval that ends while the other end's
@@ -32,14 +33,8 @@ load usual
 	judge 100 holds cut.json '[.failover.switches[] | select(.receiver and .gap_us > 0)] | length == 2'
 	grep -q '^  GPU 0 channel [01]: rail0 -> rail1 at .*: .' client.out
 	grep -Eq '^ +0  to-server .* !$' client.out
-	# The rail stays down: from its begin the next run is not on its own rails.
-	client_in_a --rails rail0,rail1 -D 200ms --min-bw 0.001 --save-baseline base.json --json=refused.json
-	[ "$status" -eq 7 ]
-	[[ $output == *"2 channels were not on their own rail all the time"* ]]
+	grep -q '2 channels were not on their own rail all the time' client.out
 	[[ ! -e base.json ]]
-	judge 100 holds refused.json '.unexpected_switches == 0'
-	holds refused.json '.nics | map(select(.name == "rail0").counter_check) | unique == ["too-little"]'
-	[[ $output == *"too little traffic to compare"* ]]
 }
 
 @test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {

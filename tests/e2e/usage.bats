@@ -154,12 +154,11 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 }
 
 @test "too few --data-ports: status 2 before the run, at the end that has them, with the number needed" {
-	local need="--data-ports 31000-31002: none of them is free; this run needs 4 on each NIC"
 	start_server --control 127.0.0.1
-	tells 2 "dualrail: client: $need" client --data-ports 31000-31002
+	tells 2 "the run needs 4 ports at the client, where --data-ports has 3; name more" client --data-ports 31000-31002
 	tells 0 PASS client --data-ports 31000-31003 -D 0.1 -w 0
 	start_server --control 127.0.0.1 --data-ports 31000-31002
-	tells 2 "server: $need" client
+	tells 2 "the run needs 4 ports at the server, where --data-ports has 3; name more" client
 }
 
 @test "--pin beyond the CPUs: status 2, names how many there are" {

@@ -19,7 +19,8 @@
  * connection is left, the peer's NIC answers on it, and nothing may end. `ends` judges nobody while
  * the peer stands. An end of a stream may also end because the peer's process was killed.
  */
-static const int64_t COME_UP_NS = DR_NS_PER_S;
+/* A dial that was lost is repeated after a second; then it has a handshake to do. */
+static const int64_t COME_UP_NS = 1100 * DR_NS_PER_MS;
 static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS; /* that an end notices; see manager.c */
 /* Silence counts from what the peer's process sent last; after 100 ms its kernel or NIC is asked,
  * and every 500 ms while it answers. So the last answer may be as old when the last path is
