@@ -16,9 +16,10 @@
 /* To accept and to answer; the test of the path MTU. */
 #define ANSWER_NS (5 * DR_NS_PER_S)
 #define TEST_NS (7 * DR_NS_PER_S)
-/* A pair that does not answer while another one does; the time where none does. */
+/* A pair that does not answer while another one does; the time where none does, and over IPv6: a
+ * NIC that was just set up answers only after duplicate address detection. */
 #define PROVE_NS DR_NS_PER_S
-#define NONE_NS (3 * DR_NS_PER_S)
+#define LONG_NS (3 * DR_NS_PER_S)
 /* Then the user is told what it waits for. */
 #define SILENT_NS DR_NS_PER_S
 
@@ -57,7 +58,7 @@ static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsi
 /* When it has waited long enough for pairs that do not answer; 0: it waits for nothing. */
 static int64_t enough_at(const struct dr_probe *p)
 {
-	bool open = false, silent = false, any = false;
+	bool open = false, silent = false, v6 = false, any = false;
 
 	for (unsigned i = 0; i < p->mtu.n_rails; i++) {
 		const struct dr_mtu_rail *r = p->mtu.rail[i];
@@ -66,12 +67,13 @@ static int64_t enough_at(const struct dr_probe *p)
 			continue;
 		any |= r->proven;
 		silent |= !r->proven;
+		v6 |= !r->proven && r->v6;
 		open |= r->proven && !(p->brief ? dr_mtu_check_rail_over(&p->mtu, i)
 						: dr_mtu_search_over(&r->search));
 	}
 	if (open && !p->brief)
 		return DR_NEVER;
-	return open || silent ? p->answered_ns + (any ? PROVE_NS : NONE_NS) : 0;
+	return open || silent ? p->answered_ns + (any && !v6 ? PROVE_NS : LONG_NS) : 0;
 }
 
 static int64_t deadline(const struct dr_probe *p)
