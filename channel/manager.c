@@ -223,6 +223,11 @@ int dr_manager_start(
 	return 0;
 }
 
+bool dr_manager_heard(const struct dr_manager *m, unsigned rail)
+{
+	return m->hb->d.rail[rail].ever;
+}
+
 int dr_manager_ready(const struct dr_manager *m)
 {
 	int all = 1;

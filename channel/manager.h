@@ -69,6 +69,9 @@ struct dr_manager_ops {
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
+/* The peer was heard on the rail at least once. */
+bool dr_manager_heard(const struct dr_manager *m, unsigned rail);
+
 struct dr_manager_params {
 	const struct dr_transport_ops *transport;
 	unsigned gpu;

@@ -51,6 +51,7 @@ static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t
 		r->good = at - r->good_ns <= 5 * d->interval_ns / 2 ? DR_MIN(r->good + 1, 255) : 1;
 		r->good_ns = at;
 	}
+	r->ever = true;
 	r->heard_ns = DR_MAX(r->heard_ns, at);
 	r->heard_at = r->sent;
 	r->suspected = false;
@@ -185,6 +186,7 @@ static void judge(struct dr_detector *d, unsigned i, int64_t now, struct dr_dete
 	struct dr_detect_rail *r = &d->rail[i];
 	const struct dr_rail_evidence e = {
 		.down = r->down,
+		.never = !r->ever,
 		.padded_only = r->padded_only,
 		.mute = r->mute,
 		.peer_down = r->peer_miss == DR_DETECT_DOWN,

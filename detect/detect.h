@@ -22,6 +22,7 @@ enum {
 
 struct dr_detect_rail {
 	bool down;	   /* the verdict */
+	bool ever;	   /* it was heard */
 	bool padded_only;  /* down until a padded heartbeat arrives */
 	bool mute;	   /* carries bytes, and no heartbeats */
 	bool suspected;	   /* by the owner */

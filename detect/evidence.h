@@ -15,6 +15,7 @@
 /* Of a rail, in the direction to this end. */
 struct dr_rail_evidence {
 	bool down;	     /* the verdict so far */
+	bool never;	     /* nothing was ever heard on it */
 	bool padded_only;    /* it is down until a padded heartbeat arrives */
 	bool mute;	     /* it carries bytes, and no heartbeats */
 	bool peer_down;	     /* the peer hears nothing on it, and has declared it down */

@@ -32,6 +32,11 @@ static bool rail_silent(const struct dr_rail_evidence *e)
 	return !e->down && e->missed >= DR_MISSES && e->silent_ns >= patience_ns(e);
 }
 
+static bool rail_never_up(const struct dr_rail_evidence *e)
+{
+	return e->never && (rail_down_at_peer(e) || rail_silent(e));
+}
+
 static bool rail_heard_again(const struct dr_rail_evidence *e)
 {
 	return e->down && !e->padded_only && e->good >= DR_REVIVE && e->peer_hears;
@@ -44,6 +49,8 @@ static bool rail_unchanged(const struct dr_rail_evidence *e)
 }
 
 static const struct dr_rail_rule rail_rules[] = {
+	{ "never-up", rail_never_up, DR_RAIL_FELL, -ETIMEDOUT,
+		"it never came up: another rail is heard, this one was not" },
 	{ "peer-says", rail_down_at_peer, DR_RAIL_FELL, -ETIMEDOUT,
 		"the peer receives no heartbeat while another rail is heard" },
 	{ "silent", rail_silent, DR_RAIL_FELL, -ETIMEDOUT,

@@ -80,7 +80,10 @@ void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why)
 {
 	pthread_mutex_lock(&n->p->lock);
 	if (n->state != HA_ENDPOINT_FAILED && !n->closed)
-		dr_warn("comm", "%s: %s", n->sender ? "connect" : "accept", why);
+		dr_warn("comm", "%s: %s%s", n->sender ? "connect" : "accept", why,
+			err == -ETIMEDOUT ? "; firewalls have to admit TCP and UDP on the ports of "
+					    "HA_NCCL_PORTS"
+					  : "");
 	n->state = HA_ENDPOINT_FAILED;
 	n->err = err;
 	if (!n->sender && !n->taken)

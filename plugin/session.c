@@ -5,8 +5,11 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "channel/peer.h"
+#include "topology/reach.h"
+#include "transport/kind.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -84,7 +87,37 @@ static void bulk_switched(void *arg, struct dr_channel *ch, const struct dr_swit
 	switched(((struct ha_bulk *)arg)->s, "lane", ch, rec);
 }
 
+/* A rail went down: one line, whatever its connections. Why a device never had an answer is told
+ * once for each device of this process. */
+static void rail_changed(
+	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now)
+{
+	static atomic_uint_least64_t told;
+	const struct ha_session *s = arg;
+	const struct dr_manager_rail *own = &s->prm.manager.rail[rail];
+	const struct dr_reach reach = { .ifname = own->ifname,
+		.local = (const struct sockaddr *)&own->local,
+		.peer = (const struct sockaddr *)&s->rail_peer[rail],
+		.ports = "HA_NCCL_PORTS",
+		.err = -ETIMEDOUT };
+	uint64_t bit = 1ull << (s->prm.device[rail] % 64);
+	char cause[300];
+
+	(void)now;
+	if (st != DR_RAIL_DOWN)
+		return;
+	if (dr_manager_heard(s->m, rail) || s->rail_peer[rail].ss_family == AF_UNSPEC) {
+		dr_info("session", "%s to %s is down: %s", own->ifname, s->prm.peer, why);
+		return;
+	}
+	if (atomic_fetch_or(&told, bit) & bit)
+		return;
+	dr_reach_describe(&reach, cause, sizeof(cause));
+	dr_warn("session", "%s to %s never came up: %s", own->ifname, s->prm.peer, cause);
+}
+
 static const struct dr_manager_ops inline_ops = {
+	.rail = rail_changed,
 	.channel = { .completed = inline_completed,
 		.failed = inline_failed,
 		.switched = inline_switched },
@@ -299,11 +332,27 @@ static int start_bulk(struct ha_bulk *b, void *arg, int64_t now)
 	return rc;
 }
 
+/* The hosts that the handles of the rails name. */
+static void find_peers(struct ha_session *s, const struct dr_handle *h)
+{
+	const struct dr_transport_kind *k;
+
+	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
+		for (unsigned r = 0; k->ops == s->prm.manager.transport && k->handle_host &&
+				     r < s->prm.manager.n_rails;
+			r++)
+			if (k->handle_host(s->prm.manager.kind_params, h[r].bytes, h[r].len,
+				    &s->rail_peer[r]))
+				s->rail_peer[r].ss_family = AF_UNSPEC;
+}
+
 int ha_session_start(struct ha_session *s, const struct dr_handle *peer, struct dr_err *e)
 {
 	unsigned r = s->prm.manager.n_rails;
 	struct start c = { peer + r + (s->peer ? r : 0), e };
 	int64_t now = dr_now_ns();
+
+	find_peers(s, c.peer - r);
 	int rc = s->peer ? dr_peer_start(s->peer, peer, r, now, e) : 0;
 
 	pthread_mutex_lock(&s->lock);

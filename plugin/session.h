@@ -85,7 +85,8 @@ struct ha_session_params {
 struct ha_session {
 	struct ha_session_params prm;
 	struct dr_peer *peer;
-	struct dr_poller *apart; /* of the peer */
+	struct sockaddr_storage rail_peer[DR_PATHS]; /* port 0; AF_UNSPEC: not known */
+	struct dr_poller *apart;		     /* of the peer */
 	/* Inline; under lock. */
 	pthread_mutex_t lock;
 	struct dr_poller *poller;

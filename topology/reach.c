@@ -158,11 +158,11 @@ void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
 	else if (r->err == -ECONNREFUSED || r->err == -EHOSTUNREACH)
 		snprintf(buf, len,
 			"%s%s is rejected (%s) by a firewall, or packets reach another NIC of the "
-			"peer; admit TCP and UDP on the ports of --data-ports; ip neigh flush dev %s",
-			to, port, strerror(-r->err), r->ifname);
+			"peer; admit TCP and UDP on the ports of %s; ip neigh flush dev %s",
+			to, port, strerror(-r->err), r->ports, r->ifname);
 	else
 		snprintf(buf, len,
 			"no answer from %s%s%s; check the firewalls (admit TCP and UDP on the ports "
-			"of --data-ports) and rp_filter of the peer, then the way between",
-			to, port, n.found ? ", although its MAC address is known" : "");
+			"of %s) and rp_filter of the peer, then the way between",
+			to, port, n.found ? ", although its MAC address is known" : "", r->ports);
 }

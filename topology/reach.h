@@ -13,7 +13,8 @@
 struct dr_reach {
 	const char *ifname;
 	const struct sockaddr *local, *peer;
-	unsigned port; /* at the peer; 0: not known */
+	unsigned port;	   /* at the peer; 0: not known */
+	const char *ports; /* the setting of the ports that a firewall has to admit */
 	int err;       /* -errno of the connection; -ETIMEDOUT: no answer */
 };
 /* "CAUSE; WHAT TO DO". */

@@ -232,6 +232,7 @@ void dr_probe_why(const struct dr_probe *p, unsigned rail, char *buf, size_t len
 		.local = (const struct sockaddr *)&own->addr,
 		.peer = (const struct sockaddr *)&there->addr,
 		.port = there->mtu_port,
+		.ports = "--data-ports",
 		.err = r && r->err ? r->err : -ETIMEDOUT };
 
 	dr_reach_describe(&reach, buf, len);

@@ -517,6 +517,7 @@ static void tell_silent(const struct server *v)
 		const struct dr_reach reach = { .ifname = own->name,
 			.local = (const struct sockaddr *)&own->addr,
 			.peer = (const struct sockaddr *)&there->addr,
+			.ports = "--data-ports",
 			.err = m->rail[i] ? m->rail[i]->err : 0 };
 		char why[300] = "check that this host's firewall admits TCP and UDP on it "
 				"(--data-ports A-B sets the ports), then the way between";

@@ -181,7 +181,9 @@ record() {
 @test "comms come up while one rail is silent" {
 	rails
 	bash act silence "$A" rail0
-	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act undrop $A rail0" "$plugin"
+	passes "$ring" --limit "$limit" --netns "$A,$B" --log --do "5:bash act undrop $A rail0" "$plugin"
+	# Each rank says so once.
+	[ "$(grep -c 'WARN NET/HA session: rail0 to 10.99.[01].[12]:[0-9]* never came up: .*HA_NCCL_PORTS' <<<"$output")" -eq 2 ]
 }
 
 @test "both links down: an error at both ranks" {
