@@ -40,8 +40,8 @@ enum { DR_MTU_HEADERS4 = 28, DR_MTU_HEADERS6 = 48 }; /* IP and UDP */
 int dr_mtu_rail_open(struct dr_mtu_rail *r, const char *ifname,
 	const struct sockaddr_storage *local, uint16_t port_min, uint16_t port_max, bool listens);
 /* The peer's end is known: the test begins once it has proven itself, and is over without a result
- * when it does not in 5 s, or there is no route to it (err). p: header_bytes is set here, and full_bytes may be any value; connector:
- * this end did not listen. */
+ * when it does not in 5 s, or there is no route to it (err). p: header_bytes is set here, and
+ * full_bytes may be any value; connector: this end did not listen. */
 int dr_mtu_rail_start(struct dr_mtu_rail *r, struct dr_poller *poller,
 	const struct sockaddr_storage *peer, uint16_t port, const struct dr_mtu_params *p,
 	int64_t now);

@@ -15,7 +15,7 @@ struct dr_reach {
 	const struct sockaddr *local, *peer;
 	unsigned port;	   /* at the peer; 0: not known */
 	const char *ports; /* the setting of the ports that a firewall has to admit */
-	int err;       /* -errno of the connection; -ETIMEDOUT: no answer */
+	int err;	   /* -errno of the connection; -ETIMEDOUT: no answer */
 };
 /* "CAUSE; WHAT TO DO". */
 void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len);

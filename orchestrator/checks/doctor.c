@@ -241,8 +241,8 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 static void take_addresses(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	for (unsigned i = 0; i < d->n; i++)
-		for (unsigned k = 0;
-			k < probe->plan.n_rails && rail_of(probe, &d->nic[i].rail) < 0; k++) {
+		for (unsigned k = 0; k < probe->plan.n_rails && rail_of(probe, &d->nic[i].rail) < 0;
+			k++) {
 			const struct dr_plan_rail *own = &probe->plan.rail[k][DR_PLAN_CLIENT];
 
 			if (strcmp(own->name, d->nic[i].rail.ifname) == 0)
