@@ -10,9 +10,9 @@
 
 /*
  * The first half of a client's bootstrap: hello, key, offer, reply. The offer is the one of a
- * client with the same options, so the pairs of NICs are those of a run. Then both ends test each pair
- * (mtu.h), and this end drops the session: the server is free for the next client. A run begins
- * with it, so that only NICs that answer become rails; doctor prints what it found.
+ * client with the same options, so the pairs of NICs are those of a run. Then both ends test each
+ * pair (mtu.h), and this end drops the session: the server is free for the next client. A run
+ * begins with it, so that only NICs that answer become rails; doctor prints what it found.
  */
 struct dr_probe {
 	const struct dr_options *opt;

@@ -90,9 +90,11 @@ uses() {
 
 # given NODE NIC ADDRESS...: in this order, without duplicate address detection.
 given() {
-	local address
+	local address nodad
 	for address in "${@:3}"; do
-		ip -n "$1" addr add "$address" dev "$2" $([[ $address != *:* ]] || echo nodad)
+		nodad=()
+		[[ $address != *:* ]] || nodad=(nodad)
+		ip -n "$1" addr add "$address" dev "$2" "${nodad[@]}"
 	done
 }
 
