@@ -124,6 +124,8 @@ blocks() {
 	ends "$receiver" 0
 }
 
+# A program that is compiled here cannot load a library with a sanitizer.
+# bats test_tags=release
 @test "two good rails among forty idle interfaces: client, preflight, sweep, plugin and library" {
 	local sweep
 	idle "$A"
