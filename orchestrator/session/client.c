@@ -488,6 +488,7 @@ static int wait_for_data_paths(struct dr_client *c)
 {
 	struct dr_session *s = &c->s;
 	int64_t ns = s->opt->connect_timeout_ns;
+	char why[400];
 	int rc = wait_for_server(c);
 
 	if (rc == 0)
@@ -496,12 +497,15 @@ static int wait_for_data_paths(struct dr_client *c)
 		rc = dr_client_wait(
 			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
 	if (rc == -ETIMEDOUT && s->local) {
+		const struct dr_plan_rail *rail = s->plan.rail[0];
+
+		dr_probe_reach(rail, 0, -ETIMEDOUT, why, sizeof(why));
 		dr_client_stalled(c, "data paths");
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
-			"the data paths of %u of %u GPUs here%s did not come up; check --rails and "
-			"firewalls (--data-ports)",
+			"the data paths of %u of %u GPUs here%s did not come up: %s %s: %s",
 			s->plan.n_gpus - s->local->n_ready, s->plan.n_gpus,
-			c->peer_up ? "" : ", and some at the server,");
+			c->peer_up ? "" : ", and some at the server,", rail[DR_PLAN_CLIENT].name,
+			rail[DR_PLAN_CLIENT].address, why);
 	} else if (rc == -ETIMEDOUT) {
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_TIMEOUT,
 			"server %s did not complete the exchange", s->opt->host);
@@ -612,6 +616,7 @@ static void run(struct dr_client *c)
 		rc = prove_rails(c, &e);
 		if (rc == 0)
 			rc = dial(c, &e);
+		explicit_bzero(&c->key, sizeof(c->key));
 		if (rc == -ENXIO)
 			dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_UNREACHABLE, "%s", e.text);
 	}
@@ -644,7 +649,6 @@ int dr_client_main(const struct dr_options *o, struct dr_record *rec, struct dr_
 			 ? 0
 			 : dr_output_finish(out, rec, &c.thresholds);
 	dr_boot_client_destroy(c.boot);
-	explicit_bzero(&c.key, sizeof(c.key));
 	dr_session_close(&c.s);
 	return rc;
 }

@@ -223,17 +223,23 @@ bool dr_probe_answers(const struct dr_probe *p, unsigned rail)
 	return !r || r->proven || (k && k->bypass);
 }
 
-void dr_probe_why(const struct dr_probe *p, unsigned rail, char *buf, size_t len)
+void dr_probe_reach(
+	const struct dr_plan_rail rail[2], unsigned port, int err, char *buf, size_t len)
 {
-	const struct dr_plan_rail *own = &p->plan.rail[rail][DR_PLAN_CLIENT],
-				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
-	const struct dr_mtu_rail *r = p->mtu.rail[rail];
-	const struct dr_reach reach = { .ifname = own->name,
-		.local = (const struct sockaddr *)&own->addr,
-		.peer = (const struct sockaddr *)&there->addr,
-		.port = there->mtu_port,
+	const struct dr_reach reach = { .ifname = rail[DR_PLAN_CLIENT].name,
+		.local = (const struct sockaddr *)&rail[DR_PLAN_CLIENT].addr,
+		.peer = (const struct sockaddr *)&rail[DR_PLAN_SERVER].addr,
+		.port = port,
 		.ports = "--data-ports",
-		.err = r && r->err ? r->err : -ETIMEDOUT };
+		.err = err };
 
 	dr_reach_describe(&reach, buf, len);
+}
+
+void dr_probe_why(const struct dr_probe *p, unsigned rail, char *buf, size_t len)
+{
+	const struct dr_mtu_rail *r = p->mtu.rail[rail];
+
+	dr_probe_reach(p->plan.rail[rail], p->plan.rail[rail][DR_PLAN_SERVER].mtu_port,
+		r && r->err ? r->err : -ETIMEDOUT, buf, len);
 }

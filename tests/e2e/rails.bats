@@ -95,7 +95,7 @@ left_out() {
 @test "ports behind the first one are closed: the data paths never came up, which is not lost" {
 	filter "$B" 'iifname { "rail0", "rail1" } meta l4proto { tcp, udp } th dport != 30000 drop'
 	server_in_b --one-off --data-ports 30000-30100
-	tells 3 "the data paths never came up: " \
+	tells 3 "the data paths never came up (see firewalls and --data-ports): " \
 		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --json=c.json
 	holds c.json '.errors[0].reason == "paths"'
 	ends "$server" 3
