@@ -64,6 +64,19 @@ static void test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named(void **
 	assert_string_equal(text, "no longer degraded: it carries 9.0 Gb/s or more");
 }
 
+static void test_it_is_compared_with_the_fastest_other_rail(void **state)
+{
+	(void)state;
+	dr_rail_rates_fini(&r);
+	dr_rail_rates_init(&r, 4);
+	for (unsigned rail = 1; rail < 4; rail++) /* the fastest one in the middle */
+		carry(rail, rail == 2 ? 9e9 : rail * 2e9, true, DR_NS_PER_S);
+	carry(0, 1e6, true, 2 * DR_NS_PER_S);
+	assert_true(state_of(0).degraded);
+	assert_int_equal(state_of(0).versus, 2);
+	assert_true(state_of(0).versus_bps > 8.9e9);
+}
+
 /* From the second slow window on, and not before. A window opens with the first sample. */
 static void test_two_slow_windows_are_the_verdict(void **state)
 {
@@ -243,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(
 			test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named, setup),
+		cmocka_unit_test_setup(test_it_is_compared_with_the_fastest_other_rail, setup),
 		cmocka_unit_test_setup(test_two_slow_windows_are_the_verdict, setup),
 		cmocka_unit_test_setup(test_a_rail_that_is_asked_for_little_is_not_slow, setup),
 		cmocka_unit_test_setup(test_data_waits_during_the_whole_window, setup),
