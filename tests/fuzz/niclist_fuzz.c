@@ -35,9 +35,11 @@ static void make(struct fz *z, struct list *l)
 
 		l->nic[i] = (struct dr_nic){ .nic = (uint8_t)i,
 			.rank = v & 1 ? DR_NIC_SLOW + (v >> 4 & 1) : DR_NIC_RAIL };
-		/* A further address of the NIC before. */
-		if (i && (v & 0x60) == 0x60)
+		/* A further address of the NIC before, which has one rank. */
+		if (i && (v & 0x60) == 0x60) {
 			l->nic[i].nic = l->nic[i - 1].nic;
+			l->nic[i].rank = l->nic[i - 1].rank;
+		}
 		prefix(z, &l->nic[i].addr);
 		l->routes[i] = (struct dr_routes){ .known = v & 2 };
 		while (l->routes[i].n < (v >> 2 & 3))
