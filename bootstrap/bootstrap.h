@@ -32,8 +32,9 @@ enum {
 	DR_BOOT_MESSAGE_BYTES_MAX = 1 << 20,
 	DR_BOOT_KEY_BYTES = 32,
 	DR_BOOT_TOKEN_BYTES = 16,
-	/* 4: the conversation is encrypted, the session's ids are derived. To be raised with every change that an earlier
-	 * release cannot read: what is in ACCEPT, HANDLES and messages, and how many handles there are. */
+	/* Raised with every change that an earlier release cannot read: what is in ACCEPT, HANDLES
+	 * and messages, and how many handles there are. Since 5 the offer lists all addresses of
+	 * each NIC. */
 	DR_BOOT_PROTOCOL_VERSION = 5,
 };
 
