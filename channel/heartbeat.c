@@ -40,17 +40,17 @@ void dr_hb_start(struct dr_hb *h, int64_t now)
 
 static bool may_be_fast(const struct dr_hb *h, int64_t now)
 {
-	return now >= h->fast_until_ns && h->budget >= DR_HB_BUDGET / 2;
+	return now < h->fast_until_ns ? h->budget > 0 : h->budget >= DR_HB_BUDGET / 2;
 }
 
 /* The next tick comes at once, if it is not a fast one already. A phase whose suspicion was cleared goes on when the peer
  * suspects the rail: where packets are lost on the way to it, its datagrams clear the rail here. */
 static void begin_fast(struct dr_hb *h, int64_t now)
 {
-	if (may_be_fast(h, now))
-		h->fast_until_ns = now + DR_HB_BUDGET * dr_fast_ns(h->interval_ns);
-	else if (now >= h->fast_until_ns || h->budget == 0)
+	if (!may_be_fast(h, now))
 		return;
+	if (now >= h->fast_until_ns)
+		h->fast_until_ns = now + DR_HB_BUDGET * dr_fast_ns(h->interval_ns);
 	h->next_ns = DR_MIN(h->next_ns, DR_MAX(now, h->last_tick_ns + dr_fast_ns(h->interval_ns)));
 }
 
@@ -132,7 +132,7 @@ static void take_newest(struct dr_hb *h, const struct report *rep, uint8_t flags
 	h->asked |= (flags & FLAG_REPORT) != 0; /* else our bytes would replace the datagrams */
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		h->rail[i].peer_loss = rep[i].loss;
-		dr_detect_report(&h->d, i, rep[i].sent, rep[i].miss);
+		dr_detect_report(&h->d, i, rep[i].sent, rep[i].miss, now);
 		padded_report(h, i, rep[i].newest, rep[i].padded);
 	}
 }

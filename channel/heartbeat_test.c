@@ -254,6 +254,24 @@ static void a_fast_phase_finds_a_cut_of_one_direction(void **state)
 	}
 }
 
+/* A suspicion that was cleared, and a new one after the cut: the phase goes on. */
+static void a_fast_phase_serves_a_second_suspicion(void **state)
+{
+	struct pair *p = *state;
+	int64_t cut_ns;
+
+	flow(p, 1000);
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	flow(p, 200);
+	assert_false(dr_detect_suspected(&p->h[0].d, 0));
+	p->cut[0] = p->cut[1] = 1u << 0;
+	cut_ns = p->now;
+	dr_hb_suspect(&p->h[0], 0, p->now);
+	while (!p->h[0].d.rail[0].down && p->now < cut_ns + 2 * T)
+		step(p, T / 100);
+	assert_true(p->now - cut_ns <= (DR_FAST_MISSES + 3) * T / DR_FAST);
+}
+
 /* A phase that could not last until a verdict does not begin, and nothing is suspect then. */
 static void a_fast_phase_needs_half_the_budget(void **state)
 {
@@ -486,6 +504,7 @@ int main(void)
 		cmocka_unit_test_setup(an_older_report_changes_nothing, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut, setup),
 		cmocka_unit_test_setup(a_fast_phase_finds_a_cut_of_one_direction, setup),
+		cmocka_unit_test_setup(a_fast_phase_serves_a_second_suspicion, setup),
 		cmocka_unit_test_setup(a_fast_phase_needs_half_the_budget, setup),
 		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
 		cmocka_unit_test_setup(a_short_silence_of_a_fast_phase_decides_nothing, setup),

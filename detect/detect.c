@@ -8,8 +8,8 @@
  *     nothing else is. One alone may be on its way: rails differ in their delay. Of DR_MISSES or
  *     more between two reports none counts: as many reports were missed on all rails, so this end
  *     may have stood.
- *  2. A sign of life counts from the moment when it was read, and not against a suspicion that is
- *     younger.
+ *  2. A sign of life counts from the moment when it was read, and not against a suspicion or a
+ *     report that is younger.
  *  3. Only time in which ticks were executed is silence.
  */
 static const int64_t GAPS_NS = 100 * DR_NS_PER_MS;
@@ -53,7 +53,10 @@ static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t
 	}
 	r->ever = true;
 	r->heard_ns = DR_MAX(r->heard_ns, at);
-	r->heard_at = r->sent;
+	if (at >= d->told_ns)
+		r->heard_at = r->sent;
+	else if ((uint16_t)(r->sent_before - r->heard_at) < missed(r))
+		r->heard_at = r->sent_before;
 	r->suspected = false;
 }
 
@@ -80,12 +83,14 @@ void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
 	heard(d, r, now);
 }
 
-void dr_detect_report(struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss)
+void dr_detect_report(
+	struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss, int64_t now)
 {
 	struct dr_detect_rail *r = rail_of(d, rail);
-
 	unsigned more = (uint16_t)(sent - r->sent);
 
+	d->told_ns = now;
+	r->sent_before = r->sent;
 	r->sent = sent;
 	r->peer_miss = miss;
 	if ((r->no_path || more >= DR_MISSES) && !r->down)

@@ -31,8 +31,9 @@ struct dr_detect_rail {
 	uint8_t worst;	   /* misses of the present silence, if it is longer than usual; */
 	uint8_t ended;	   /* most of those that ended since the last tick */
 	uint8_t good;	   /* DOWN: intervals in a row in which it was heard */
-	uint16_t sent;	   /* that the peer has sent on it, as it reported last; */
-	uint16_t heard_at; /* the same when the rail was heard last */
+	uint16_t sent;	   /* that the peer has sent on it, as it reported last, */
+	uint16_t sent_before; /* and before that; */
+	uint16_t heard_at;    /* the same when the rail was heard last */
 	int64_t heard_ns, acked_ns, beat_ns, suspect_ns, good_ns;
 	int64_t beat_gap_ns;
 	/* The longest time between two signs of life in the present and the last tenth of a
@@ -45,9 +46,9 @@ struct dr_detector {
 	int64_t interval_ns;
 	bool on_paths; /* set by the owner: heartbeats use the paths, so that no rail is mute */
 	struct dr_detect_rail rail[DR_DETECT_RAILS_MAX];
-	bool heard; /* on any rail, since the last tick */
-	int64_t gaps_ns, tick_ns;
-	int64_t silent_ns; /* no rail was heard, in executed ticks */
+	bool heard;			   /* on any rail, since the last tick */
+	int64_t gaps_ns, tick_ns, told_ns; /* told_ns: of the newest report */
+	int64_t silent_ns;		   /* no rail was heard, in executed ticks */
 };
 
 /* Results of a tick; bit i stands for rail i. */
@@ -65,7 +66,8 @@ void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at_ns);
 /* A heartbeat came on the rail; after dr_detect_report if it is the newest one. */
 void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now);
 /* The newest heartbeat of the peer, on whichever rail, says this of the rail. */
-void dr_detect_report(struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss);
+void dr_detect_report(
+	struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss, int64_t now);
 /* The peer's kernel or NIC acknowledged bytes: the rail works, whether or not the process runs. */
 void dr_detect_acked(struct dr_detector *d, unsigned rail, int64_t now);
 /* Whether heartbeats use the paths and none of the rail's is up here. */

@@ -28,7 +28,7 @@ static void tick(int64_t ns, unsigned rails)
 {
 	now += ns;
 	for (unsigned r = 0; r < 2; r++)
-		dr_detect_report(&d, r, ++sent[r], 0);
+		dr_detect_report(&d, r, ++sent[r], 0, now);
 	for (unsigned r = 0; r < 2; r++)
 		if (rails & (1u << r))
 			dr_detect_beat(&d, r, now);
@@ -48,6 +48,23 @@ static void a_rail_is_suspect_before_its_last_miss(void **state)
 	tick(T, 1); /* 20 ms of silence: twice the usual time */
 	assert_int_equal(out.fell, 1u << 1);
 	assert_string_equal(out.rule[1]->name, "silent");
+}
+
+/* The peer sent a heartbeat after these bytes. */
+static void bytes_before_a_report_clear_nothing_that_it_tells(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	now += T / 2;
+	for (unsigned i = 0; i < 2; i++)
+		dr_detect_report(&d, i, ++sent[i], 0, now);
+	dr_detect_life(&d, 1, now - 1);
+	assert_int_equal(dr_detect_missed(&d, 1), 1);
+	dr_detect_report(&d, 1, ++sent[1], 0, now);
+	dr_detect_life(&d, 1, now - 1);
+	assert_int_equal(dr_detect_missed(&d, 1), 1);
+	dr_detect_life(&d, 1, now);
+	assert_int_equal(dr_detect_missed(&d, 1), 0);
 }
 
 /* Nothing is missing that was sent before this end began to listen. */
@@ -100,6 +117,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(a_rail_is_suspect_before_its_last_miss, setup),
+		cmocka_unit_test_setup(bytes_before_a_report_clear_nothing_that_it_tells, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
 		cmocka_unit_test_setup(a_long_silence_that_ends_is_counted_in_the_last_bar, setup),
