@@ -185,7 +185,6 @@ int dr_hb_receive(
 		dr_rate_heard(&h->rail[rail].loss, rep[rail].sent, h->d.rail[rail].down, now);
 	}
 	h->received++;
-	h->beat = true;
 	if (number > h->told) /* else it was read after a newer one of another rail */
 		take_newest(h, rep, flags, number, stand, now);
 	dr_detect_beat(&h->d, rail, now);
@@ -204,7 +203,7 @@ static uint8_t own_flags(const struct dr_hb *h)
 
 	f |= h->stand != 0 ? FLAG_STAND : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
-		if (h->d.rail[i].down || h->d.rail[i].mute)
+		if (h->d.rail[i].down)
 			f |= FLAG_REPORT;
 	return f;
 }
@@ -275,11 +274,9 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		const struct dr_detect_rail *d = &h->d.rail[i];
 		struct dr_hb_rail *r = &h->rail[i];
 
-		down |= d->down || d->mute;
+		down |= d->down;
 		/* With one missing alone a fast phase goes on, but none begins. */
 		doubt |= (fast ? dr_detect_misses : dr_detect_suspected)(&h->d, i) ? 1u << i : 0;
-		if (h->peer_runs && (d->down || dr_detect_missed(&h->d, i) > 1))
-			out->suspect |= 1u << i;
 		if (!d->padded_only && now >= r->asks_until_ns)
 			r->padded_size = 0;
 		question |= r->padded_size != 0 && !d->down;
@@ -308,8 +305,6 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 		return;
 	out->full = now < h->fast_until_ns || now - h->last_tick_ns >= h->interval_ns;
 	if (out->full) {
-		h->peer_runs = h->beat;
-		h->beat = false;
 		h->last_tick_ns = now;
 	}
 	h->tick_ns = now;

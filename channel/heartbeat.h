@@ -56,8 +56,6 @@ struct dr_hb {
 	uint16_t gpu;
 	bool connector; /* part of the datagram, so that a reflected one is refused */
 	bool started;
-	bool beat;	/* a datagram arrived since the last full tick, */
-	bool peer_runs; /* or before it */
 	/* The peer waits for a report: a padded datagram arrived, or a rail is down there. */
 	bool asked;
 	/* Workers that stand: here, in the datagrams of the last full tick, and at the peer as it reported last. */
@@ -77,10 +75,8 @@ struct dr_hb {
 
 /* Results of a tick; bit i stands for rail i. */
 struct dr_hb_out {
-	uint32_t send;	 /* rails that need a datagram now */
-	uint32_t padded; /* of these, the rails that need a padded one before */
-	/* Rails that are down, or missed twice, although the peer runs: bytes on a path of theirs would clear them. */
-	uint32_t suspect;
+	uint32_t send;		/* rails that need a datagram now */
+	uint32_t padded;	/* of these, the rails that need a padded one before */
 	struct dr_detect_out v; /* verdicts */
 	bool full;		/* a full tick was executed, not a quarter */
 };

@@ -17,6 +17,7 @@ struct end {
 	uint8_t dgram[2][256][DR_DGRAM_MAX];
 	size_t len[2];
 	uint32_t beat;
+	uint64_t received;
 };
 
 struct starved {
@@ -97,8 +98,9 @@ static void tick_starved(struct starved *s, unsigned e, int64_t now)
 		for (unsigned source = 0; source < 4; source++)
 			read_source(s, e, source);
 	}
-	bool beat = s->h[e].beat; /* until the tick */
+	bool beat = s->h[e].received > o->received;
 
+	o->received = s->h[e].received;
 	dr_hb_tick(&s->h[e], busy, now, &out);
 	s->ticks[e] += out.full && beat;
 	o->beat = out.send;

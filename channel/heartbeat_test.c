@@ -334,31 +334,6 @@ static void silence_of_a_fast_phase_is_time(void **state)
 	assert_in_range(p->h[0].d.silent_ns, T, p->now - from);
 }
 
-/* Heartbeats that were missing are counted when the silence ends, not where the rail was
- * declared down. */
-static void a_silence_is_counted_when_it_ends(void **state)
-{
-	struct pair *p = *state;
-	unsigned ended[DR_DETECT_SILENCES] = { 0 };
-
-	half_rounds(p, 10);
-	for (int i = 0; i < 200; i++) {
-		p->cut[1] = i % 20 < 5 ? 1u << 0 : 0;
-		half_round(p);
-		ended[p->out[0].v.ended[0]]++;
-		assert_int_equal(p->out[0].v.ended[1], 0);
-		assert_false(p->h[0].d.rail[0].down);
-	}
-	assert_in_range(200 - ended[0], 1, 10);
-	p->cut[1] = 1u << 0;
-	assert_true(rounds_until(p, 0, 0, true) > 0);
-	p->cut[1] = 0;
-	for (int i = 0; i < 20; i++) {
-		half_round(p);
-		assert_int_equal(p->out[0].v.ended[0], 0);
-	}
-}
-
 /* A rail is down at this end alone, and both ends' bytes make datagrams unnecessary: the peer reports all the same
  * that it hears the rail. */
 static void a_rail_that_is_down_here_is_reported_on(void **state)
@@ -509,7 +484,6 @@ int main(void)
 		cmocka_unit_test_setup(fast_phases_are_rationed, setup),
 		cmocka_unit_test_setup(a_short_silence_of_a_fast_phase_decides_nothing, setup),
 		cmocka_unit_test_setup(silence_of_a_fast_phase_is_time, setup),
-		cmocka_unit_test_setup(a_silence_is_counted_when_it_ends, setup),
 		cmocka_unit_test_setup(a_rail_that_is_down_here_is_reported_on, setup),
 		cmocka_unit_test_setup(datagrams_about_the_time_of_the_tick_revive_a_rail, setup),
 		cmocka_unit_test_setup(patience_has_a_limit, setup),

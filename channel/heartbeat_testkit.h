@@ -93,8 +93,6 @@ static inline void half_round(struct pair *p)
 	for (unsigned e = 0; e < 2; e++) {
 		p->out[e].v.fell |= first[e].v.fell;
 		p->out[e].v.rose |= first[e].v.rose;
-		for (unsigned r = 0; r < 2; r++)
-			p->out[e].v.ended[r] = DR_MAX(p->out[e].v.ended[r], first[e].v.ended[r]);
 	}
 }
 

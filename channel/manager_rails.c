@@ -160,7 +160,7 @@ static void look_for_paths(struct dr_manager *m)
 {
 	unsigned path;
 
-	for (unsigned r = 0; m->hb->d.on_paths && r < m->prm.n_rails; r++)
+	for (unsigned r = 0; dr_peer_on_paths(m->peer) && r < m->prm.n_rails; r++)
 		dr_detect_no_path(&m->hb->d, r, !heartbeat_path(m, r, &path));
 }
 
@@ -218,14 +218,6 @@ static int read_before(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
-static void count_silences(struct dr_manager *m, const struct dr_hb_out *out)
-{
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (out->v.ended[r] > 0)
-			atomic_fetch_add_explicit(
-				&m->rates->silences[r][out->v.ended[r]], 1, memory_order_relaxed);
-}
-
 /* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
  * heartbeats of the rail, every path of it carries them; of the copies one counts. */
 static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
@@ -250,14 +242,14 @@ static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_
 	size_t len;
 
 	/* Nothing that is not sent may count as sent. */
-	if (!(ops->caps & DR_CAP_DGRAM) && !heartbeat_path(m, r, &path))
+	if (dr_peer_on_paths(m->peer) && !heartbeat_path(m, r, &path))
 		return;
 	if (out->padded & (1u << r)) {
 		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
 		ops->rail_padded(rail, buf, len, m->hb->rail[r].padded_size);
 	}
 	len = dr_hb_make(m->hb, r, 0, buf);
-	if (!(ops->caps & DR_CAP_DGRAM)) {
+	if (dr_peer_on_paths(m->peer)) {
 		send_as_control(m, r, buf, len);
 		return;
 	}
@@ -269,20 +261,6 @@ static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
 		if (out->send & (1u << r))
 			send_heartbeat(m, r, out);
-}
-
-/* In case only datagrams are lost. Each manager does it: who executed the tick need not have a
- * path on the rail. */
-static void probe_suspects(struct dr_manager *m)
-{
-	for (unsigned r = 0; !m->hb->d.on_paths && r < m->prm.n_rails; r++) {
-		unsigned path = 0;
-		struct mgr_channel *c =
-			m->peer->suspect & (1u << r) ? heartbeat_path(m, r, &path) : NULL;
-
-		if (c)
-			dr_channel_probe_path(c->ch, path, m->now);
-	}
 }
 
 /* Of the paths on rail r that were read lately, the shortest of the longest times between two reads. */
@@ -510,12 +488,8 @@ static int look(struct dr_manager *m)
 	look_for_paths(m);
 	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
-	if (due)
-		m->peer->suspect = out.suspect;
-	probe_suspects(m);
 	full = dr_peer_looked(m, &out);
 	dr_manager_rates(m);
-	count_silences(m, &out);
 	if (full) {
 		pass_gaps(m, out.full);
 		if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)

@@ -102,28 +102,6 @@ static void test_lost_resets_of_both_paths(void **state)
 	lost_resets(DR_SIM_REMOTE_WRITE);
 }
 
-/* Of a rail that did not fall, too. */
-static void test_silences_are_counted(void **state)
-{
-	unsigned n[RAILS] = { 0 };
-	struct pair a;
-
-	(void)state;
-	pair_open(&a, DR_SIM_STREAM, DR_DETECT_FAST);
-	both_paths_up(&a);
-	dr_sim_cut(a.w, 0, DR_SIM_BOTH, true);
-	run_for(&a, 3 * BEAT_NS / 2);
-	dr_sim_cut(a.w, 0, DR_SIM_BOTH, false);
-	run_for(&a, 10 * BEAT_NS);
-	for (unsigned r = 0; r < RAILS; r++)
-		for (unsigned i = 0; i < DR_DETECT_SILENCES; i++)
-			n[r] += (unsigned)a.m[0]->rates->silences[r][i];
-	assert_int_equal(a.downs[0][0], 0);
-	assert_int_equal(n[0], 1);
-	assert_int_equal(n[1], 0);
-	pair_close(&a);
-}
-
 /* A rail is not judged by what was not read: its datagrams and its paths are, before it falls. */
 static void unread(bool dgrams)
 {
@@ -604,7 +582,6 @@ int main(void)
 		cmocka_unit_test(test_missed_beats_go_onto_every_path),
 		cmocka_unit_test(test_a_rail_without_paths_is_not_silent),
 		cmocka_unit_test(test_lost_resets_of_both_paths),
-		cmocka_unit_test(test_silences_are_counted),
 		cmocka_unit_test(test_unread_data_clears_a_rail),
 		cmocka_unit_test(test_link_goes_down_before_the_rail_is_heard),
 		cmocka_unit_test(test_transport_alone_judges),

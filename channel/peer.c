@@ -179,7 +179,6 @@ static int open_rail(
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu)
 {
 	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
-	p->hb.d.on_paths = !(m->transport->caps & DR_CAP_DGRAM);
 	p->transport = m->transport;
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;

@@ -41,12 +41,8 @@ static unsigned missed(const struct dr_detect_rail *r)
 	return (uint16_t)(r->sent - r->heard_at);
 }
 
-/* The rail was heard. A silence that a tick found (watch), and that ended by itself, is counted. */
 static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t at)
 {
-	if (!r->down)
-		r->ended = DR_MAX(r->ended, r->worst);
-	r->worst = 0;
 	if (at - r->good_ns >= d->interval_ns / 2) {
 		r->good = at - r->good_ns <= 5 * d->interval_ns / 2 ? DR_MIN(r->good + 1, 255) : 1;
 		r->good_ns = at;
@@ -66,7 +62,6 @@ void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 
 	if (r->suspected && at <= r->suspect_ns)
 		return;
-	r->mute |= !r->down && !d->on_paths && missed(r) >= DR_MISSES;
 	d->heard = true;
 	heard(d, r, at);
 }
@@ -78,7 +73,6 @@ void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
 	if (r->beat_ns != 0 && now - r->beat_ns < GAP_MAX_NS)
 		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
 	r->beat_ns = now;
-	r->mute = false;
 	d->heard = true;
 	heard(d, r, now);
 }
@@ -193,7 +187,6 @@ static void judge(struct dr_detector *d, unsigned i, int64_t now, struct dr_dete
 		.down = r->down,
 		.never = !r->ever,
 		.padded_only = r->padded_only,
-		.mute = r->mute,
 		.peer_down = r->peer_miss == DR_DETECT_DOWN,
 		.peer_hears = r->peer_miss <= 1,
 		.missed = missed(r),
@@ -204,10 +197,6 @@ static void judge(struct dr_detector *d, unsigned i, int64_t now, struct dr_dete
 	};
 	const struct dr_rail_rule *rule = dr_rail_rule(&e);
 
-	if (r->worst > 0)
-		r->worst = (uint8_t)DR_MIN(DR_MAX(e.missed, 1u), DR_DETECT_SILENCES - 1u);
-	out->ended[i] = r->ended;
-	r->ended = 0;
 	if (rule->verdict == DR_RAIL_AS_IT_WAS)
 		return;
 	r->down = rule->verdict == DR_RAIL_FELL;
@@ -228,7 +217,6 @@ static void watch(struct dr_detector *d, int64_t now)
 			r->heard_ns = now;
 		if (!d->heard || r->down || now - r->heard_ns < usual * 3 / 2)
 			continue;
-		r->worst = DR_MAX(r->worst, 1);
 		if (!r->suspected)
 			dr_detect_suspect(d, i, now);
 	}

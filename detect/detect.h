@@ -16,7 +16,6 @@
  */
 enum {
 	DR_DETECT_RAILS_MAX = 16,
-	DR_DETECT_SILENCES = 16,
 	DR_DETECT_DOWN = UINT8_MAX, /* of dr_detect_missed: the rail is down here, and silent */
 };
 
@@ -24,12 +23,9 @@ struct dr_detect_rail {
 	bool down;	   /* the verdict */
 	bool ever;	   /* it was heard */
 	bool padded_only;  /* down until a padded heartbeat arrives */
-	bool mute;	   /* carries bytes, and no heartbeats */
 	bool suspected;	   /* by the owner */
 	bool no_path;	   /* nothing can be heard on it, since heartbeats use the paths */
 	uint8_t peer_miss; /* heartbeats that the peer misses, as it reported last; DR_DETECT_DOWN */
-	uint8_t worst;	   /* misses of the present silence, if it is longer than usual; */
-	uint8_t ended;	   /* most of those that ended since the last tick */
 	uint8_t good;	   /* DOWN: intervals in a row in which it was heard */
 	uint16_t sent;	   /* that the peer has sent on it, as it reported last, */
 	uint16_t sent_before; /* and before that; */
@@ -44,7 +40,6 @@ struct dr_detect_rail {
 struct dr_detector {
 	unsigned n_rails;
 	int64_t interval_ns;
-	bool on_paths; /* set by the owner: heartbeats use the paths, so that no rail is mute */
 	struct dr_detect_rail rail[DR_DETECT_RAILS_MAX];
 	bool heard;			   /* on any rail, since the last tick */
 	int64_t gaps_ns, tick_ns, told_ns; /* told_ns: of the newest report */
@@ -55,8 +50,6 @@ struct dr_detector {
 struct dr_detect_out {
 	uint32_t fell, rose;
 	const struct dr_rail_rule *rule[DR_DETECT_RAILS_MAX]; /* of these */
-	uint8_t ended
-		[DR_DETECT_RAILS_MAX]; /* misses of a silence that ended; the last value: or more */
 };
 
 void dr_detect_init(struct dr_detector *d, unsigned n_rails, int64_t interval_ns);

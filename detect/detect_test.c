@@ -95,24 +95,6 @@ static void a_usual_gap_is_learnt_and_forgotten(void **state)
 	assert_int_equal(dr_detect_usual_gap(&d, 1), T);
 }
 
-/* The histogram's last bar is "or more". */
-static void a_long_silence_that_ends_is_counted_in_the_last_bar(void **state)
-{
-	unsigned most = 0;
-
-	(void)state;
-	tick(T, 3);
-	for (unsigned i = 0; i < 30; i++) {
-		dr_detect_acked(&d, 1, now + T); /* so that the rail is not left */
-		tick(T, 1);
-	}
-	tick(T, 3);
-	most = DR_MAX(most, out.ended[1]);
-	tick(T, 3);
-	most = DR_MAX(most, out.ended[1]);
-	assert_int_equal(most, DR_DETECT_SILENCES - 1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -120,7 +102,6 @@ int main(void)
 		cmocka_unit_test_setup(bytes_before_a_report_clear_nothing_that_it_tells, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
-		cmocka_unit_test_setup(a_long_silence_that_ends_is_counted_in_the_last_bar, setup),
 	};
 
 	return cmocka_run_group_tests_name("detect", tests, NULL, NULL);

@@ -17,7 +17,6 @@ struct dr_rail_evidence {
 	bool down;	     /* the verdict so far */
 	bool never;	     /* nothing was ever heard on it */
 	bool padded_only;    /* it is down until a padded heartbeat arrives */
-	bool mute;	     /* it carries bytes, and no heartbeats */
 	bool peer_down;	     /* the peer hears nothing on it, and has declared it down */
 	bool peer_hears;     /* the peer misses nothing */
 	unsigned missed;     /* heartbeats that the peer says it sent, and that did not arrive */

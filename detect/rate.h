@@ -53,10 +53,7 @@ struct dr_rate_state {
 };
 
 struct dr_rail_rates {
-	/* Silences that ended before the rail was declared down, by missed heartbeats; the last: or
-	 * more. Relaxed atomics, as an exception from the lock. */
-	_Atomic uint64_t silences[DR_RATE_RAILS_MAX][DR_DETECT_SILENCES];
-	/* The longest time that a worker was late; the same. */
+	/* The longest time that a worker was late; relaxed, as an exception from the lock. */
 	_Atomic int64_t own_stall_ns;
 	pthread_mutex_t lock;
 	unsigned n_rails;

@@ -16,10 +16,8 @@ int64_t dr_fast_ns(int64_t interval_ns)
 /* A rail is not left for a silence that is usual on it. */
 static int64_t patience_ns(const struct dr_rail_evidence *e)
 {
-	int64_t ns = DR_MAX(DR_FAST_MISSES * dr_fast_ns(e->interval_ns),
+	return DR_MAX(DR_FAST_MISSES * dr_fast_ns(e->interval_ns),
 		DR_MIN(2 * e->usual_ns, PATIENCE_MAX_NS));
-
-	return e->mute ? DR_MAX(ns, DR_MUTE_NS) : ns;
 }
 
 static bool rail_down_at_peer(const struct dr_rail_evidence *e)

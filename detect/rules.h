@@ -67,9 +67,6 @@ enum { DR_MISSES = 5, DR_FAST = 10 /* fast ticks in an interval */, DR_FAST_MISS
 enum { DR_BOUND_BEATS = 5 };
 /* Intervals in a row in which a rail is heard in both directions before it is up again. */
 enum { DR_REVIVE = 3 };
-/* The patience with a mute rail: kernels delay an acknowledgement by up to 40 ms, and two may be
- * lost. */
-#define DR_MUTE_NS (150 * DR_NS_PER_MS)
 /* Padded heartbeats lost in a row that show that a rail carries none: 0.04^8. */
 enum { DR_PADDED_LOST = 8 };
 /* Segments without any answer that show a dead path. */

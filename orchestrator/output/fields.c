@@ -83,7 +83,6 @@ TABLE(dr_result_fields, "measured", "results so far",
 	R("total", total, dr_total, dr_total_fields, "sums over all GPUs")
 	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")
 	L("nics", nics, dr_nic_row, dr_nic_fields, "one for each NIC of each end")
-	L("silences", silences, dr_silence_row, dr_silence_fields, "missed heartbeats below the threshold")
 	R("integrity", integrity_total, dr_integrity_row, dr_integrity_fields, "what the receivers found")
 );
 #undef T
@@ -203,8 +202,6 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_matrix_total_fields, AT(matrix.totals), MAX(2, NEW | RAIL) },
 	{ &dr_matrix_nic_fields, AT(matrix.nics), .csv = "matrix-nic" },
 	{ &dr_nic_fields, AT(nics), MAX(2, ALL | RAIL), .csv = "nic", .settle = settle_nic },
-	{ &dr_silence_fields, AT(silences), MAX(2 * DR_DETECT_SILENCES, ALL | RAIL),
-		.csv = "silence" },
 	{ &dr_latency_fields, AT(latency), MAX(PHASES, ALL | GPU), .csv = "latency" },
 	{ &dr_env_fields, AT(environment), MAX(2, ALL), .csv = "environment" },
 	{ &dr_env_nic_fields, AT(environment_nics), MAX(2, ALL | RAIL) },

@@ -107,7 +107,6 @@ void dr_matrix_print_cell(const void *row, FILE *f);
 /* result_line.c: the last line of each table, which says what the table is read for. */
 void dr_result_bandwidth(const struct dr_record *rec, FILE *f);
 void dr_result_nics(const struct dr_record *rec, FILE *f);
-void dr_result_silences(const struct dr_record *rec, FILE *f);
 void dr_result_memory(const struct dr_record *rec, FILE *f);
 void dr_result_latency(const struct dr_record *rec, FILE *f);
 void dr_result_failover(const struct dr_record *rec, FILE *f);

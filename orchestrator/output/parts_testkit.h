@@ -87,17 +87,6 @@ static inline void sample_bandwidth(struct dr_record *rec)
 				nic.counter_rx_bytes = data / 2;
 			dr_record_add(rec, nics, &nic);
 		}
-	for (side = 0; side < 2; side++) {
-		struct dr_silence_row silence;
-
-		dr_fields_init(&dr_silence_fields, &silence);
-		silence.side = side;
-		silence.rail = 1;
-		snprintf(silence.nic, sizeof(silence.nic), "eth2");
-		silence.misses = 1 + side;
-		silence.silences = 17;
-		dr_record_add(rec, silences, &silence);
-	}
 	rec->cpu_percent_local = 312.4;
 	rec->cpu_percent_peer = 401.9;
 }

@@ -187,22 +187,6 @@ void dr_result_nics(const struct dr_record *rec, FILE *f)
 			unknown ? "; the others could not be compared" : "");
 }
 
-void dr_result_silences(const struct dr_record *rec, FILE *f)
-{
-	const struct dr_silence_row *worst = &rec->silences.v[0];
-	double times = 0;
-
-	for (size_t i = 0; i < rec->silences.n; i++) {
-		const struct dr_silence_row *r = &rec->silences.v[i];
-
-		times += (double)DR_MAX(r->silences, 0);
-		if (r->misses > worst->misses)
-			worst = r;
-	}
-	fprintf(f, "Result: %.0f times; the longest, %s in a row, on %s at the %s\n", times,
-		count(worst->misses).s, worst->nic, dr_enum_name(dr_end_names, worst->side));
-}
-
 void dr_result_memory(const struct dr_record *rec, FILE *f)
 {
 	size_t gpus = 0, staged = 0;

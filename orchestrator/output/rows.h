@@ -217,18 +217,6 @@ BEGIN
 END(dr_nic_fields, "nics", "one NIC of one end over the whole run")
 #undef T
 
-/* Both ends: each counts what it missed itself. */
-#define T dr_silence_row
-BEGIN
-	E(side, dr_end_names, "end that missed them", KEY, LABEL("side"))
-	F(INT, rail, "the rail", KEY, LABEL("rail"))
-	S(64, nic, "its NIC at that end", LABEL("nic"))
-	F(INT, misses, "heartbeats missed in a row; 15: or more", KEY, LABEL("misses"))
-	F(INT, silences, "how often, while the rail was not declared down for it", METRIC("heartbeat_silences",
-		.help = "Heartbeats missed in a row (misses; 15: or more) on a rail that was not declared down for it."))
-END(dr_silence_fields, "silences", "silences of one length of a rail that ended by themselves")
-#undef T
-
 #define T dr_bin_row
 BEGIN
 	G(US, "from_us", from_ns, "begin of the bin")
@@ -650,7 +638,6 @@ BEGIN
 	R("detection", detection, dr_detection, dr_detection_fields, "how failures are detected")
 	L("bandwidth", bandwidth, dr_bandwidth_row, dr_bandwidth_fields, "one for each GPU, direction and measurement")
 	L("nics", nics, dr_nic_row, dr_nic_fields, "one for each NIC of each end")
-	L("silences", silences, dr_silence_row, dr_silence_fields, "missed heartbeats below the threshold, by end, rail and number in a row")
 	R("total", total, dr_total, dr_total_fields, "sums over all GPUs")
 	R("matrix", matrix, dr_matrix, dr_matrix_fields, "--matrix", .flags = DR_F_NULLABLE)
 	L("latency", latency, dr_latency_row, dr_latency_fields, "one for each GPU and size")

@@ -215,21 +215,6 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 	dr_result_nics(rec, f);
 }
 
-static void print_silences(const struct dr_record *rec, FILE *f)
-{
-	if (!rec->silences.n || dr_log_level() < DR_LOG_INFO)
-		return;
-	fputs("\nMissed heartbeats that caused no failover\n", f);
-	fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", "end", "rail", "NIC", "in a row", "times");
-	for (size_t i = 0; i < rec->silences.n; i++) {
-		const struct dr_silence_row *r = &rec->silences.v[i];
-
-		fprintf(f, "  %-6s %5s  %-15s %8s %8s\n", dr_enum_name(dr_end_names, r->side),
-			count(r->rail).s, r->nic, count(r->misses).s, count(r->silences).s);
-	}
-	dr_result_silences(rec, f);
-}
-
 static void print_memory(const struct dr_record *rec, FILE *f)
 {
 	static const char *const access[] = { "direct", "staged" };
@@ -578,7 +563,6 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	dr_matrix_print(rec, f);
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
-	print_silences(rec, f);
 	print_memory(rec, f);
 	print_total(rec, f);
 	print_latency(rec, f);

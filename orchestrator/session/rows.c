@@ -446,25 +446,6 @@ static void nic_row(struct dr_local *l, unsigned i)
 	dr_record_add(l->rec, nics, &row);
 }
 
-static void silence_rows(struct dr_local *l, unsigned rail)
-{
-	for (unsigned n = 1; n < DR_DETECT_SILENCES; n++) {
-		uint64_t times =
-			atomic_load_explicit(&l->rates.silences[rail][n], memory_order_relaxed);
-		struct dr_silence_row row;
-
-		if (times == 0)
-			continue;
-		dr_fields_init(&dr_silence_fields, &row);
-		row.side = (int)l->side;
-		row.rail = rail;
-		snprintf(row.nic, sizeof(row.nic), "%s", l->plan->rail[rail][l->side].name);
-		row.misses = n;
-		row.silences = (int64_t)times;
-		dr_record_add(l->rec, silences, &row);
-	}
-}
-
 /* How many of the GPU's channels have this path up at the end. */
 static void path_row(struct dr_local *l, const struct dr_local_gpu *g, unsigned path)
 {
@@ -560,8 +541,6 @@ void dr_local_finish(struct dr_local *l)
 		return;
 	for (unsigned i = 0; i < l->plan->n_rails; i++)
 		nic_row(l, i);
-	for (unsigned i = 0; i < l->plan->n_rails; i++)
-		silence_rows(l, i);
 	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
 		for (unsigned p = 0; p < DR_PATHS; p++)
 			path_row(l, g, p);

@@ -229,7 +229,7 @@ control_port() {
 		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --rails rail0,rail1
 }
 
-@test "heartbeats that an idle rail loses are counted at both ends, and the rail is kept" {
+@test "an idle rail that loses a fifth of its heartbeats is kept" {
 	local node
 	command -v nft >/dev/null || skip "needs nft"
 	for node in "$A" "$B"; do
@@ -242,17 +242,14 @@ control_port() {
 			}
 		END
 	done
-	server_in_b -g 0 --one-off --rails rail0,rail1 -v --json=s.json
-	start_client_in_a -g 0 --rails rail0,rail1 -D 2s -v --json=c.json
+	server_in_b -g 0 --one-off --rails rail0,rail1 --json=s.json
+	start_client_in_a -g 0 --rails rail0,rail1 -D 2s --json=c.json
 	judge_status 100 0 "$client"
 	judge_status 100 0 "$server"
 	for node in c s; do
 		clean $node.json
-		judge 100 holds $node.json '.silences | map(select(.rail == 1 and .nic == "rail1" and .misses < 15 and .silences > 0)) | length > 0'
 		judge 100 holds $node.json '[.failover.switches[]?] == [] and ([.events[] | select(.kind == "rail")] == [])'
 	done
-	judge 100 holds c.json '[.silences[].side] | unique == ["client", "server"]' # a client has its server's too
-	grep -A 2 '^Missed heartbeats that caused no failover' client.out
 }
 
 @test "the control NIC is never cut" {

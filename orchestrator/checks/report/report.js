@@ -491,7 +491,6 @@ const COLUMNS = {
 	degraded: [["end", "side"], ["NIC", "name"], ["measured, Gb/s", "measured_gbps", fixed], ["heartbeats lost, %", "loss_percent", fixed]],
 	switches: [["end", "side"], ["GPU", "gpu", whole], ["channel", "channel", whole], ["from path", "from_path", whole], ["to path", "to_path", whole],
 		["gap, ms", "gap_us", ms], ["cause", "cause"]],
-	silences: [["end", "side"], ["rail", "rail", whole], ["NIC", "nic"], ["heartbeats missed in a row", "misses", whole], ["times", "silences", whole]],
 	rails: [["rail", "rail", whole], ["NIC", "ifname"], ["address", "address"], ["peer's NIC", "peer_ifname"], ["address", "peer_address"],
 		["speed, Gb/s", "speed_gbps", fixed], ["MTU", "mtu_bytes", whole], ["NUMA", "numa", whole]],
 	gpus: [["GPU", "gpu", whole], ["device", "name"], ["PCI", "bus_id"], ["primary rail", "primary_rail", whole], ["shadow rail", "shadow_rail", whole],
@@ -625,12 +624,10 @@ function runTime(box, doc, faults) {
 }
 
 function runHealth(box, doc) {
-	const silences = list(doc.silences);
 	const slow = table(box, "Degraded: slow beside another rail, or lost heartbeats", COLUMNS.degraded, list(doc.nics).filter(n => n.degraded === true));
 	const unplanned = table(box, "Switches that nobody planned, outside the failover test", COLUMNS.switches,
 		list(at(doc, "failover.switches")).filter(s => s.unexpected === true));
 	if (!slow && !unplanned) put(box, "p", "None.");
-	if (silences.length) table(details(box, "Missed heartbeats below the threshold"), "Silences that ended by themselves", COLUMNS.silences, silences);
 }
 
 function runEnvironment(box, doc) {
