@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* docs/PROTOCOL.md, 1.3, has the layout of the datagram, big endian. */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 9, HB_MAC = DR_MAC_LEN, HB_FIXED = 21, HB_REPORT = 12 };
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 10, HB_MAC = DR_MAC_LEN, HB_FIXED = 21, HB_REPORT = 11 };
 enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4 };
 static const int64_t STAND_NS =
 	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
@@ -24,8 +24,6 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	h->connector = connector;
 	dr_key_derive(token, connector ? DR_KEY_BEAT_CONNECTOR : DR_KEY_BEAT_ACCEPTOR, h->tx_key);
 	dr_key_derive(token, connector ? DR_KEY_BEAT_ACCEPTOR : DR_KEY_BEAT_CONNECTOR, h->rx_key);
-	for (unsigned i = 0; i < n_rails; i++)
-		h->rail[i].loss.percent = h->rail[i].peer_loss = DR_RATE_UNKNOWN;
 	h->next_ns = DR_NEVER;
 	h->budget = DR_HB_BUDGET;
 }
@@ -108,7 +106,7 @@ static void padded_report(struct dr_hb *h, unsigned rail, uint32_t newest, uint3
 struct report {
 	uint32_t newest, padded;
 	uint16_t sent;
-	uint8_t miss, loss;
+	uint8_t miss;
 };
 
 static void read_reports(struct dr_rbuf *r, struct report rep[DR_HB_RAILS_MAX], unsigned n)
@@ -117,7 +115,6 @@ static void read_reports(struct dr_rbuf *r, struct report rep[DR_HB_RAILS_MAX], 
 		dr_rbuf_u8(r, &rep[i].miss);
 		dr_rbuf_u32(r, &rep[i].newest);
 		dr_rbuf_u32(r, &rep[i].padded);
-		dr_rbuf_u8(r, &rep[i].loss);
 		dr_rbuf_u16(r, &rep[i].sent);
 	}
 }
@@ -131,7 +128,6 @@ static void take_newest(struct dr_hb *h, const struct report *rep, uint8_t flags
 	h->peer_stand_ns = now;
 	h->asked |= (flags & FLAG_REPORT) != 0; /* else our bytes would replace the datagrams */
 	for (unsigned i = 0; i < h->n_rails; i++) {
-		h->rail[i].peer_loss = rep[i].loss;
 		dr_detect_report(&h->d, i, rep[i].sent, rep[i].miss, now);
 		padded_report(h, i, rep[i].newest, rep[i].padded);
 	}
@@ -181,8 +177,6 @@ int dr_hb_receive(
 	if (total != 0) {
 		h->rail[rail].rx_padded = number;
 		h->asked = true;
-	} else {
-		dr_rate_heard(&h->rail[rail].loss, rep[rail].sent, h->d.rail[rail].down, now);
 	}
 	h->received++;
 	if (number > h->told) /* else it was read after a newer one of another rail */
@@ -242,7 +236,6 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 		dr_wbuf_u8(&w, dr_detect_missed(&h->d, i));
 		dr_wbuf_u32(&w, (uint32_t)r->rx_tick);
 		dr_wbuf_u32(&w, (uint32_t)r->rx_padded);
-		dr_wbuf_u8(&w, r->loss.percent);
 		dr_wbuf_u16(&w, r->small_sent);
 	}
 	dr_key_tag(h->tx_key, buf, w.len, tag);

@@ -4,7 +4,6 @@
 
 #include "base/key.h"
 #include "detect/detect.h"
-#include "detect/rate.h"
 #include "transport/path.h"
 
 /*
@@ -42,10 +41,8 @@ struct dr_hb_rail {
 	struct dr_hb_padded padded[DR_HB_PADDED_MAX];
 	unsigned n_padded;
 	int64_t passed_ns;
-	uint16_t small_sent;	  /* without padding, all so far */
-	struct dr_rate_loss loss; /* of the peer's on their way; */
-	uint8_t peer_loss;	  /* of ours, in percent, as it reported last */
-	uint32_t peer_newest;	  /* newest datagram of the last report of the peer */
+	uint16_t small_sent;  /* without padding, all so far */
+	uint32_t peer_newest; /* newest datagram of the last report of the peer */
 };
 
 struct dr_hb {

@@ -74,21 +74,6 @@ static void single_losses_decide_nothing(void **state)
 	}
 }
 
-/* Of end 0 a quarter is lost on rail 0: end 0 learns it. */
-static void the_sender_learns_the_share_of_losses(void **state)
-{
-	struct pair *p = *state;
-
-	for (int i = 0; i < 400; i++) {
-		p->cut[0] = i % 8 < 2 ? 1u << 0 : 0;
-		half_round(p);
-	}
-	assert_in_range(p->h[0].rail[0].peer_loss, 22, 28);
-	assert_int_equal(p->h[0].rail[1].peer_loss, 0);
-	assert_int_equal(p->h[1].rail[0].peer_loss, 0);
-	assert_int_equal(p->h[1].rail[1].peer_loss, 0);
-}
-
 /* Half an hour at the envelope's 2 %, in each direction. */
 static void losses_are_no_silence(void **state)
 {
@@ -469,7 +454,6 @@ int main(void)
 		cmocka_unit_test_setup(one_way_cut_is_learnt_from_the_peer, setup),
 		cmocka_unit_test_setup(peer_that_stands_still_is_no_failure, setup),
 		cmocka_unit_test_setup(single_losses_decide_nothing, setup),
-		cmocka_unit_test_setup(the_sender_learns_the_share_of_losses, setup),
 		cmocka_unit_test_setup(losses_are_no_silence, setup),
 		cmocka_unit_test_setup(other_signs_of_life_count, setup),
 		cmocka_unit_test_setup(busy_rail_is_spared_unless_suspect, setup),

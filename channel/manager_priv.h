@@ -25,7 +25,6 @@ struct peer_rail {
 	bool down;	       /* the last one */
 	int err;	       /* of the last fall */
 	char why[160];
-	uint8_t loss; /* of our heartbeats, in percent, as it was judged last */
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
 

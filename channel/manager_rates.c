@@ -23,71 +23,56 @@ static void tell(struct dr_manager *m, unsigned r)
 	m->prm.ops->degraded(m->prm.arg, r, &st, m->now);
 }
 
-/* The bytes that were acknowledged on rail *r since the last sample; *waited: see rule 1. */
-static uint64_t ask(const struct dr_manager *m, struct mgr_channel *c, unsigned *r, bool *waited)
+struct sample {
+	uint64_t bytes; /* that were acknowledged */
+	bool waited;	/* see rule 1 */
+};
+
+/* Adds what a channel shows to the sample of its rail. */
+static void ask(const struct dr_manager *m, struct mgr_channel *c, struct sample of[DR_RAILS_MAX])
 {
 	struct mgr_flow was = c->flow, *f = &c->flow;
 	struct dr_path_stats s;
 	int64_t dt = m->now - m->sampled_ns;
+	struct sample *sample;
 
 	f->known = dr_channel_sending(c->ch, &f->path, &f->gen, &s);
 	if (!f->known)
-		return 0;
-	*r = dr_channel_path(c->ch, f->path)->rail->index;
+		return;
+	sample = &of[dr_channel_path(c->ch, f->path)->rail->index];
 	f->acked = s.acked_bytes;
 	f->unacked = s.window_shut ? 0 : s.unacked_bytes;
 	f->held_ns = s.held_ns;
 	f->busy_ns = s.busy_ns;
 	if (!was.known || was.path != f->path || was.gen != f->gen || f->acked < was.acked)
-		return 0;
-	*waited = (was.unacked > f->acked - was.acked ||
-			  ((f->busy_ns - was.busy_ns) * 100 >= dt * BUSY_PERCENT &&
-				  s.rtt_min_ns * DELAYS < dt)) &&
-		  !s.window_shut && (f->held_ns - was.held_ns) * 100 < dt * LIMITED_PERCENT;
-	return f->acked - was.acked;
+		return;
+	sample->waited |= (was.unacked > f->acked - was.acked ||
+				  ((f->busy_ns - was.busy_ns) * 100 >= dt * BUSY_PERCENT &&
+					  s.rtt_min_ns * DELAYS < dt)) &&
+			  !s.window_shut && (f->held_ns - was.held_ns) * 100 < dt * LIMITED_PERCENT;
+	sample->bytes += f->acked - was.acked;
 }
 
 static void sample(struct dr_manager *m)
 {
-	uint64_t bytes[DR_RAILS_MAX] = { 0 };
-	uint32_t waits = 0;
+	struct sample of[DR_RAILS_MAX] = { 0 };
 
-	for (struct mgr_channel *c = m->channels; c; c = c->next) {
-		bool waited = false;
-		unsigned r = 0;
-		uint64_t acked = ask(m, c, &r, &waited);
-
-		bytes[r] += acked;
-		waits |= waited ? 1u << r : 0;
-	}
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
+		ask(m, c, of);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		if (!(waits & (1u << r)))
+		if (!of[r].waited)
 			m->waited_ns[r] = DR_NEVER;
 		else if (m->waited_ns[r] == DR_NEVER)
 			m->waited_ns[r] = m->sampled_ns;
 		if (m->rail[r].state == DR_RAIL_DOWN || m->stalled)
 			continue;
-		if (dr_rate_acked(m->rates, r, bytes[r], m->waited_ns[r], m->now))
+		if (dr_rate_acked(m->rates, r, of[r].bytes, m->waited_ns[r], m->now))
 			tell(m, r);
 	}
 }
 
-/* The loss of our heartbeats that the peer reports. */
-static void judge_loss(struct dr_manager *m, unsigned r)
-{
-	uint8_t *seen = &m->peer->rail[r].loss, loss = m->hb->rail[r].peer_loss;
-
-	if (loss == *seen || loss > 100 || m->stalled || m->rail[r].state == DR_RAIL_DOWN)
-		return;
-	*seen = loss;
-	if (dr_rate_lost(m->rates, r, loss))
-		tell(m, r);
-}
-
 void dr_manager_rates(struct dr_manager *m)
 {
-	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		judge_loss(m, r);
 	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
 		return;
 	sample(m);

@@ -183,7 +183,6 @@ void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;
 		p->rail[r].index = r;
-		p->rail[r].loss = DR_RATE_UNKNOWN;
 	}
 }
 

@@ -21,8 +21,6 @@ void dr_rail_rates_init(struct dr_rail_rates *r, unsigned n_rails)
 	rc = pthread_mutex_init(&r->lock, NULL);
 	dr_assert(rc == 0);
 	r->n_rails = n_rails;
-	for (unsigned i = 0; i < n_rails; i++)
-		r->rail[i].loss_percent = -1;
 }
 
 void dr_rail_rates_fini(struct dr_rail_rates *r)
@@ -54,7 +52,7 @@ static bool judge(struct dr_rail_rates *r, unsigned rail, double bps, bool exact
 {
 	struct dr_rate_rail *p = &r->rail[rail];
 	int ref = reference(r, rail, now);
-	bool was = p->by_rate;
+	bool was = p->degraded;
 	double other;
 
 	if (exact || !recent(p, now) || bps >= p->capacity) {
@@ -69,12 +67,12 @@ static bool judge(struct dr_rail_rates *r, unsigned rail, double bps, bool exact
 	p->slow = bps * DR_RATE_SLOW >= other ? 0 : p->slow + exact;
 	p->fast = bps * DR_RATE_FAST >= other ? p->fast + 1 : 0;
 	if (p->slow >= DR_RATE_JUDGED) {
-		p->by_rate = true;
+		p->degraded = true;
 		p->versus = (unsigned)ref;
 	} else if (p->fast >= DR_RATE_JUDGED) {
-		p->by_rate = false;
+		p->degraded = false;
 	}
-	return p->by_rate != was && (was ? !p->by_loss : true);
+	return p->degraded != was;
 }
 
 static bool acked(
@@ -114,37 +112,17 @@ bool dr_rate_acked(
 	return changed;
 }
 
-bool dr_rate_lost(struct dr_rail_rates *r, unsigned rail, int percent)
-{
-	struct dr_rate_rail *p = &r->rail[rail];
-	bool was, changed;
-
-	dr_assert(rail < r->n_rails);
-	pthread_mutex_lock(&r->lock);
-	was = p->by_loss;
-	p->loss_percent = percent;
-	if (percent >= DR_RATE_LOSSY)
-		p->by_loss = true;
-	else if (percent < DR_RATE_CLEAN)
-		p->by_loss = false;
-	changed = p->by_loss != was && !p->by_rate;
-	pthread_mutex_unlock(&r->lock);
-	return changed;
-}
-
 void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out)
 {
 	const struct dr_rate_rail *p = &r->rail[rail];
 
 	dr_assert(rail < r->n_rails);
 	pthread_mutex_lock(&r->lock);
-	*out = (struct dr_rate_state){ .degraded = p->by_rate || p->by_loss,
-		.by_loss = p->by_loss,
+	*out = (struct dr_rate_state){ .degraded = p->degraded,
 		.bps = p->measured,
 		.carries_bps = p->capacity,
-		.loss_percent = p->loss_percent,
-		.versus = p->by_rate ? p->versus : rail };
-	if (p->by_rate)
+		.versus = p->versus };
+	if (p->degraded)
 		out->versus_bps = r->rail[p->versus].capacity;
 	pthread_mutex_unlock(&r->lock);
 }
@@ -162,41 +140,12 @@ static int format_rate(double bps, char *buf, size_t len)
 void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len)
 {
 	char rate[32], other[32];
-	int n;
 
-	if (!s->degraded) {
-		format_rate(s->carries_bps, rate, sizeof(rate));
-		snprintf(buf, len,
-			s->carries_bps > 0 ? "no longer degraded: it carries %s or more"
-					   : "no longer degraded",
-			rate);
-		return;
-	}
-	n = snprintf(buf, len, "degraded: ");
-	if (s->versus_bps > 0 && n > 0 && (size_t)n < len) {
-		format_rate(s->bps, rate, sizeof(rate));
-		format_rate(s->versus_bps, other, sizeof(other));
-		n += snprintf(buf + n, len - (size_t)n, "%s measured, rail %u carries %s%s", rate,
-			s->versus, other, s->by_loss ? "; " : "");
-	}
-	if (s->by_loss && n > 0 && (size_t)n < len)
-		snprintf(buf + n, len - (size_t)n, "%d %% of heartbeats lost", s->loss_percent);
-}
-
-void dr_rate_heard(struct dr_rate_loss *l, uint16_t sent, bool skip, int64_t now)
-{
-	unsigned n = (uint16_t)(sent - l->at);
-
-	l->at = sent;
-	if (l->from_ns == 0)
-		l->from_ns = now;
-	if (skip || n == 0 || n > DR_RATE_CUT)
-		return;
-	l->sent += n;
-	l->lost += n - 1;
-	if (l->sent < DR_RATE_DATAGRAMS || now - l->from_ns < DR_RATE_LOSS_NS)
-		return;
-	l->percent = (uint8_t)(100 * l->lost / l->sent);
-	l->sent = l->lost = 0;
-	l->from_ns = now;
+	format_rate(s->degraded ? s->bps : s->carries_bps, rate, sizeof(rate));
+	format_rate(s->versus_bps, other, sizeof(other));
+	if (s->degraded)
+		snprintf(buf, len, "degraded: %s measured, rail %u carries %s", rate, s->versus,
+			other);
+	else
+		snprintf(buf, len, "no longer degraded: it carries %s or more", rate);
 }

@@ -9,25 +9,18 @@
 #include <stdbool.h>
 
 /*
- * Which rails of a process are degraded, judged once for all of its workers: what each rail
- * carries, and how many of its heartbeats are lost. The rules: docs/DETECTION.md, 6.1. The owners
- * sample their channels and report what they saw; times are monotonic ns, rates bit/s. With 5 %
- * loss, DR_RATE_LOSSY or more of DR_RATE_DATAGRAMS are lost with a probability of 2e-7.
+ * Which rails of a process are degraded, judged once for all of its workers by what each rail
+ * carries. The rules: docs/DETECTION.md, 6.1. The owners sample their channels and report what they
+ * saw; times are monotonic ns, rates bit/s.
  */
 enum {
 	DR_RATE_RAILS_MAX = 16,
 	DR_RATE_JUDGED = 2, /* windows in a row */
 	DR_RATE_SLOW = 10,  /* as large a part of another rail's rate: degraded; */
 	DR_RATE_FAST = 5,   /* and no more */
-	DR_RATE_DATAGRAMS = 100,
-	DR_RATE_LOSSY = 20, /* percent; */
-	DR_RATE_CLEAN = 10, /* and no more degraded */
-	DR_RATE_CUT = 50,   /* lost in a row: the rail was cut, or their receiver stood */
-	DR_RATE_UNKNOWN = UINT8_MAX,
 };
 #define DR_RATE_SAMPLE_NS (100 * DR_NS_PER_MS)
 #define DR_RATE_WINDOW_NS (400 * DR_NS_PER_MS)
-#define DR_RATE_LOSS_NS DR_NS_PER_S
 #define DR_RATE_RECENT_NS (60 * DR_NS_PER_S)
 
 struct dr_rate_rail {
@@ -37,19 +30,17 @@ struct dr_rate_rail {
 	int64_t at_ns;	     /* when it was measured */
 	double measured;     /* of the last window in which data waited; 0: none */
 	unsigned slow, fast; /* such windows in a row */
-	int loss_percent;    /* of the last sample of heartbeats; -1: none yet */
-	bool by_rate, by_loss;
-	unsigned versus; /* by_rate: the rail that it was compared with */
+	bool degraded;
+	unsigned versus; /* degraded: the rail that it was compared with */
 };
 
 /* What is known of a rail. */
 struct dr_rate_state {
-	bool degraded, by_loss; /* by_loss: loss is a reason */
-	double bps;		/* last measurement while data waited; 0: none */
-	double carries_bps;	/* at least; 0: unknown */
-	int loss_percent;	/* of the heartbeats sent; -1: unknown */
-	unsigned versus;	/* degraded by rate: the other rail, */
-	double versus_bps;	/* and what it carries */
+	bool degraded;
+	double bps;	    /* last measurement while data waited; 0: none */
+	double carries_bps; /* at least; 0: unknown */
+	unsigned versus;    /* degraded: the other rail, */
+	double versus_bps;  /* and what it carries */
 };
 
 struct dr_rail_rates {
@@ -68,21 +59,8 @@ void dr_rail_rates_fini(struct dr_rail_rates *r);
  * changed. */
 bool dr_rate_acked(
 	struct dr_rail_rates *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now);
-/* The peer reports this loss. True: the rail's verdict changed. */
-bool dr_rate_lost(struct dr_rail_rates *r, unsigned rail, int percent);
 void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out);
 /* "rail 0 is degraded: ..." without the rail's name, for people. */
 void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len);
-
-/* Heartbeats of the peer that were lost on their way on one rail. */
-struct dr_rate_loss {
-	uint16_t at;	     /* that it had sent there, as its newest one on the rail says */
-	unsigned sent, lost; /* of the sample in progress, */
-	int64_t from_ns;     /* and its begin; 0: none */
-	uint8_t percent;     /* of the last whole sample; DR_RATE_UNKNOWN: none yet */
-};
-/* One came on the rail; the peer has sent `sent` there, this one included. skip: those before it
- * do not count. */
-void dr_rate_heard(struct dr_rate_loss *l, uint16_t sent, bool skip, int64_t now);
 
 #endif

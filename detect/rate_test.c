@@ -182,75 +182,6 @@ static void test_a_lower_bound_does_not_lower_the_capacity(void **state)
 	assert_true(state_of(0).degraded);
 }
 
-static void test_lost_heartbeats_are_named(void **state)
-{
-	char text[128];
-
-	(void)state;
-	assert_int_equal(state_of(0).loss_percent, -1);
-	assert_false(dr_rate_lost(&r, 0, 19));
-	assert_true(dr_rate_lost(&r, 0, 20));
-	struct dr_rate_state st = state_of(0);
-	assert_true(st.degraded && st.by_loss);
-	dr_rate_describe(&st, text, sizeof(text));
-	assert_string_equal(text, "degraded: 20 % of heartbeats lost");
-	assert_false(dr_rate_lost(&r, 0, 10));
-	assert_true(state_of(0).degraded);
-	assert_true(dr_rate_lost(&r, 0, 9));
-	assert_false(state_of(0).degraded);
-}
-
-/* Of every `of` heartbeats the first `lost` are lost, n times, every_ns one is sent. */
-static struct dr_rate_loss loss;
-static uint16_t sent;
-static void beats(unsigned lost, unsigned of, unsigned n, int64_t every_ns)
-{
-	for (unsigned i = 0; i < of * n; i++) {
-		now += every_ns;
-		sent++;
-		if (i % of >= lost)
-			dr_rate_heard(&loss, sent, false, now);
-	}
-}
-
-static int no_beats(void **state)
-{
-	loss = (struct dr_rate_loss){ .at = 65530, .percent = DR_RATE_UNKNOWN };
-	sent = 65530;
-	return setup(state);
-}
-
-static void test_the_share_of_a_hundred_heartbeats_in_a_second_is_known(void **state)
-{
-	(void)state;
-	beats(4, 10, 10, 10 * DR_NS_PER_MS);
-	assert_int_equal(loss.percent, DR_RATE_UNKNOWN); /* a tick is missing */
-	beats(4, 10, 1, 10 * DR_NS_PER_MS);
-	assert_in_range(loss.percent, 40, 43);
-	beats(4, 10, 20, DR_NS_PER_MS);
-	beats(0, 10, 80, DR_NS_PER_MS);
-	assert_in_range(loss.percent, 7, 9);
-	beats(0, 10, 10, DR_NS_PER_S / 10);
-	assert_int_equal(loss.percent, 0);
-}
-
-/* A rail that was cut, or a socket of this process that overflowed while it stood. */
-static void test_a_cut_is_no_loss(void **state)
-{
-	(void)state;
-	for (unsigned i = 0; i < 20; i++) {
-		beats(0, 10, 10, 10 * DR_NS_PER_MS);
-		beats(DR_RATE_CUT, DR_RATE_CUT + 1, 1, 10 * DR_NS_PER_MS);
-		beats(0, 10, 10, 10 * DR_NS_PER_MS);
-		sent += 20;
-		dr_rate_heard(&loss, ++sent, true, now); /* the rail was down */
-		dr_rate_heard(&loss, sent, false, now);	 /* says the same */
-		assert_int_equal(loss.percent == DR_RATE_UNKNOWN ? 0 : loss.percent, 0);
-	}
-	beats(DR_RATE_CUT - 1, DR_RATE_CUT, 4, 10 * DR_NS_PER_MS);
-	assert_in_range(loss.percent, 60, 98);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -266,10 +197,6 @@ int main(void)
 		cmocka_unit_test_setup(test_an_old_measurement_is_no_reference, setup),
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_does_not_lower_the_capacity, setup),
-		cmocka_unit_test_setup(test_lost_heartbeats_are_named, setup),
-		cmocka_unit_test_setup(
-			test_the_share_of_a_hundred_heartbeats_in_a_second_is_known, no_beats),
-		cmocka_unit_test_setup(test_a_cut_is_no_loss, no_beats),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

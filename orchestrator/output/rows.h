@@ -210,10 +210,8 @@ BEGIN
 	F(NUM, measured_gbps, "bandwidth by acknowledgements of the peer's transport while data waited, last measured; "
 		"null: data never waited, or nothing raised a suspicion", METRIC("nic_measured_bytes_per_second",
 		.help = "Bandwidth of the NIC while data waited, last measured."))
-	F(NUM, loss_percent, "heartbeats lost on the way to the peer, of the last 100 or more", METRIC("nic_heartbeat_loss_ratio",
-		.help = "Heartbeats lost on the way to the peer."))
-	E(degraded, dr_bool_names, "the rail is slow beside another one, or loses heartbeats", METRIC("nic_degraded",
-		.help = "1: the rail of this NIC is slow beside another one, or loses heartbeats."))
+	E(degraded, dr_bool_names, "the rail is slow beside another one", METRIC("nic_degraded",
+		.help = "1: the rail of this NIC is slow beside another one."))
 END(dr_nic_fields, "nics", "one NIC of one end over the whole run")
 #undef T
 

@@ -169,8 +169,6 @@ static void degraded_nic(const struct dr_nic_row *r, FILE *f)
 	fprintf(f, "  DEGRADED: %s %s", dr_enum_name(dr_end_names, r->side), r->name);
 	if (isfinite(r->measured_gbps))
 		fprintf(f, ", %s Gb/s measured", sig(r->measured_gbps).s);
-	if (isfinite(r->loss_percent))
-		fprintf(f, ", %s %% of heartbeats lost", num(r->loss_percent, 0).s);
 	fputc('\n', f);
 }
 

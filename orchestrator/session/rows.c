@@ -402,8 +402,6 @@ static void add_rate(struct dr_local *l, unsigned rail, struct dr_nic_row *row)
 	dr_rail_rates_get(&l->rates, rail, &st);
 	if (st.bps > 0)
 		row->measured_gbps = fmin(row->measured_gbps, st.bps / 1e9);
-	if (st.loss_percent >= 0)
-		row->loss_percent = fmax(row->loss_percent, st.loss_percent);
 	row->degraded = DR_MAX(row->degraded, (int)st.degraded);
 }
 

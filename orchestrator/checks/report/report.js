@@ -488,7 +488,7 @@ const COLUMNS = {
 		["fence", "fence_us", ms], ["handshake", "handshake_us", ms], ["replay", "replay_us", ms], ["first delivery", "first_delivery_us", ms],
 		["failback gap", "failback_gap_us", ms], ["channels", "channels_affected", whole], ["replayed", "replayed_chunks", whole], ["cause", "cause"],
 		["note", "note"]],
-	degraded: [["end", "side"], ["NIC", "name"], ["measured, Gb/s", "measured_gbps", fixed], ["heartbeats lost, %", "loss_percent", fixed]],
+	degraded: [["end", "side"], ["NIC", "name"], ["measured, Gb/s", "measured_gbps", fixed]],
 	switches: [["end", "side"], ["GPU", "gpu", whole], ["channel", "channel", whole], ["from path", "from_path", whole], ["to path", "to_path", whole],
 		["gap, ms", "gap_us", ms], ["cause", "cause"]],
 	rails: [["rail", "rail", whole], ["NIC", "ifname"], ["address", "address"], ["peer's NIC", "peer_ifname"], ["address", "peer_address"],
@@ -624,7 +624,7 @@ function runTime(box, doc, faults) {
 }
 
 function runHealth(box, doc) {
-	const slow = table(box, "Degraded: slow beside another rail, or lost heartbeats", COLUMNS.degraded, list(doc.nics).filter(n => n.degraded === true));
+	const slow = table(box, "Degraded: slow beside another rail", COLUMNS.degraded, list(doc.nics).filter(n => n.degraded === true));
 	const unplanned = table(box, "Switches that nobody planned, outside the failover test", COLUMNS.switches,
 		list(at(doc, "failover.switches")).filter(s => s.unexpected === true));
 	if (!slow && !unplanned) put(box, "p", "None.");
