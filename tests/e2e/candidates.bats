@@ -134,7 +134,7 @@ blocks() {
 	link rail1 10.99.1
 	server_in_b
 	uses rail0 rail1
-	[[ $(tr -s '\n ' ' ' <<<"$output") == *"loop4 (10.96.4.1) and 2 more: tunnel or another virtual device"* ]]
+	[[ $(tr -s '\n ' ' ' <<<"$output") == *"loop3 (10.96.3.1) and 3 more: tunnel or another virtual device"* ]]
 	run -0 ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.99.255.2 -g 0-1 -N 1 -D 100ms
 	[[ $output == *"2 GPUs x 2 NICs (rail0, rail1)"* ]]
 	stop pid
