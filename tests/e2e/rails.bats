@@ -46,16 +46,20 @@ left_out() {
 @test "a wrong neighbour, a peer's address that nobody has, a firewall: the rail is left out with the cause" {
 	wrong_neighbour
 	left_out "neighbour entry here is permanent (02:00:00:00:00:01); "
+	says "a static neighbour entry that is wrong"
 	ip -n "$A" neigh del 10.99.1.2 dev rail1
 	filter "$B" 'iifname "rail1" tcp dport 1-65535 reject'
 	left_out "is rejected (Connection refused) by a firewall"
+	says "a firewall rejects, or ARP led to another NIC of the peer"
 	ip netns exec "$B" nft flush ruleset
 	filter "$B" 'iifname "rail1" drop'
 	left_out "no answer from 10.99.1.2 on port "
+	says "a firewall drops"
 	ip netns exec "$B" nft flush ruleset
 	ip -n "$A" neigh flush dev rail1
 	ip netns exec "$B" sysctl -qw net.ipv4.conf.rail1.arp_ignore=8
 	left_out "nobody answers ARP for 10.99.1.2"
+	says "nobody has the address, wrong VLAN or cable, arp_ignore"
 }
 
 @test "packets pass in one direction only: the same" {
@@ -65,6 +69,7 @@ left_out() {
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
 	ip -n "$A" route add 10.99.1.2/32 dev rail0
 	left_out "rp_filter of rail1 is strict, and the route to 10.99.1.2 leaves through rail0"
+	says "strict rp_filter, and the route leaves through another NIC"
 	ip -n "$A" route del 10.99.1.2/32 dev rail0
 	ip netns exec "$B" sysctl -qw net.ipv4.conf.rail1.rp_filter=1
 	ip -n "$B" route add 10.99.1.1/32 dev rail0
@@ -101,6 +106,17 @@ left_out() {
 	ends "$server" 3
 }
 
+@test "IPv6: a policy rule hides the way to the peer: no route" {
+	ip -n "$A" addr flush dev rail1
+	ip -n "$A" addr add fd12::1/64 dev rail1 nodad
+	ip -n "$B" addr add fd12::2/64 dev rail1 nodad
+	ip -n "$A" -6 rule add to fd12::2 unreachable
+	server_in_b
+	client_in_a -D 200ms
+	[[ $status == 0 && $output == *"rail1 is missing: no answer from fd12::2"* ]]
+	says "IPv6: no route, or a policy rule that hides its table"
+}
+
 @test "UDP alone is lost: the rail is used, and a line says so" {
 	filter "$B" 'iifname "rail1" meta l4proto udp drop'
 	server_in_b --one-off
@@ -108,6 +124,7 @@ left_out() {
 	[ "$status" -eq 0 ]
 	ends "$server" 0
 	[[ $output == *"rail1 10.99.1.1 -> the server's rail1 10.99.1.2 passes TCP, but UDP is lost: "* ]]
+	says "the firewall admits TCP only"
 	holds c.json '.topology.rails | length == 2'
 }
 
