@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/reach.h"
 
+#include "base/failure.h"
+#include "base/source.h"
 #include "base/sysfile.h"
 #include "topology/nl.h"
 
@@ -44,7 +46,7 @@ static void find_neighbour(const struct dr_reach *r, struct neighbour *n)
 	};
 
 	*n = (struct neighbour){ .ifindex = (int)if_nametoindex(r->ifname) };
-	if (dr_prefix_of(r->peer, 0, &n->addr))
+	if (dr_prefix_of((const struct sockaddr *)r->peer, 0, &n->addr))
 		return;
 	dump.family = n->addr.family;
 	(void)dr_nl_dump(&dump);
@@ -65,49 +67,26 @@ bool dr_reach_strict(const char *root, const char *ifname)
 /* The kernel drops what comes from the peer: its route there leaves through the NIC `via`. */
 static bool filtered(const struct dr_reach *r, struct dr_netdev *via)
 {
-	return r->peer->sa_family == AF_INET && dr_reach_strict("", r->ifname) &&
-	       dr_netdev_toward(r->peer, r->local, via, NULL) == 0 && !via->loopback &&
-	       strcmp(via->name, r->ifname) != 0;
+	return r->peer->ss_family == AF_INET && dr_reach_strict("", r->ifname) &&
+	       dr_netdev_toward((const struct sockaddr *)r->peer, (const struct sockaddr *)r->local,
+		       via, NULL) == 0 &&
+	       !via->loopback && strcmp(via->name, r->ifname) != 0;
 }
 
-static bool has_address(const struct dr_netdev *d, const struct sockaddr *local)
+static bool has_address(const struct dr_netdev *d, const struct sockaddr_storage *local)
 {
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr, local))
+		if (dr_same_host(&d->addrs[i].addr, local))
 			return true;
 	return d->loopback;
 }
 
-/* Of this process: its limits and rights. NULL: another cause. */
-static const char *own_limit(int err)
+/* The cause is at this host. */
+static bool own_cause(const struct dr_reach *r, const char *to, char *buf, size_t len)
 {
-	switch (-err) {
-	case EMFILE:
-	case ENFILE:
-		return "this process has no file descriptor left; raise ulimit -n";
-	case EADDRNOTAVAIL:
-	case EADDRINUSE:
-		return "no local port is free; widen net.ipv4.ip_local_port_range or --data-ports";
-	case ENOMEM:
-	case ENOBUFS:
-		return "the kernel has no memory for the connection; see net.ipv4.tcp_mem and the "
-		       "cgroup's limit";
-	case EACCES:
-	case EPERM:
-		return "this host does not allow it; check its outgoing firewall rules and "
-		       "capabilities";
-	default:
-		return NULL;
-	}
-}
-
-bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len)
-{
-	const char *limit = own_limit(r->err);
+	const char *limit = dr_failure_own(r->err);
 	struct dr_netdev d, via;
-	char to[64];
 
-	dr_netdev_addr_format(r->peer, to, sizeof(to));
 	if (dr_netdev_by_name(r->ifname, &d, NULL))
 		snprintf(buf, len, "%s is not there any more; ip link", r->ifname);
 	else if (!d.running)
@@ -131,16 +110,21 @@ bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len)
 	return true;
 }
 
-void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
+void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 {
-	const char *arp = r->peer->sa_family == AF_INET6 ? "neighbour discovery" : "ARP";
+	const char *arp = asked->peer->ss_family == AF_INET6 ? "neighbour discovery" : "ARP";
+	struct dr_reach last = *asked, *r = &last;
 	char to[64], port[24] = "";
 	struct neighbour n;
 
-	if (dr_reach_own_cause(r, buf, len))
+	if (!r->err)
+		r->err = dr_failure_last(r->local, r->peer, &r->port);
+	dr_netdev_addr_format((const struct sockaddr *)r->peer, to, sizeof(to));
+	if (r->peer->ss_family == AF_UNSPEC)
+		snprintf(to, sizeof(to), "the peer");
+	if (own_cause(r, to, buf, len))
 		return;
 	find_neighbour(r, &n);
-	dr_netdev_addr_format(r->peer, to, sizeof(to));
 	if (r->port)
 		snprintf(port, sizeof(port), " on port %u", r->port);
 	if (n.found && (n.state & NUD_PERMANENT))

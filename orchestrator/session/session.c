@@ -147,7 +147,7 @@ int dr_session_loss(const struct dr_session *s, int err, const char **what)
 
 	*what = err != -ENETDOWN ? "channel ended"
 		: up		 ? "both paths lost"
-				 : "the data paths never came up (see firewalls and --data-ports)";
+				 : "the data paths never came up";
 	return err != -ENETDOWN || up ? DR_EXIT_TRANSPORT : DR_EXIT_PEER;
 }
 

@@ -252,7 +252,7 @@ struct dr_local {
 	unsigned n_failed; /* channels, and GPUs that could not start */
 	int64_t fail_silent_ns; /* before the failures: longest time without delivery or acknowledgement; DR_UNSET */
 	int fail_err;
-	char fail_text[200];
+	char fail_text[300];
 	unsigned unprotected; /* channels with a shadow that is down now */
 
 	struct dr_phase phase;

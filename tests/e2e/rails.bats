@@ -100,9 +100,17 @@ left_out() {
 @test "ports behind the first one are closed: the data paths never came up, which is not lost" {
 	filter "$B" 'iifname { "rail0", "rail1" } meta l4proto { tcp, udp } th dport != 30000 drop'
 	server_in_b --one-off --data-ports 30000-30100
-	tells 3 "the data paths never came up (see firewalls and --data-ports): " \
+	tells 3 "the data paths never came up: rail0 10.99.0.1: no answer from 10.99.0.2, although its MAC address is known" \
 		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --json=c.json
-	holds c.json '.errors[0].reason == "paths"'
+	holds c.json '.errors[0].reason == "paths" and (.errors[0].text | contains("--data-ports"))'
+	ends "$server" 3
+	# The last error of a path is part of it.
+	ip netns exec "$B" nft flush ruleset
+	filter "$B" 'iifname { "rail0", "rail1" } tcp dport != 30000 reject with tcp reset'
+	server_in_b --one-off --data-ports 30000-30100
+	tells 3 ": 10.99.0.2 on port 300" ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" \
+		--connect-timeout 2s --timeout 1s
+	[[ $output == *" is rejected (Connection refused)"* ]]
 	ends "$server" 3
 }
 
