@@ -19,6 +19,7 @@ struct neighbour {
 	bool found;
 	uint16_t state; /* NUD_... */
 	uint8_t mac[6];
+	struct dr_prefix twin; /* another address with this MAC, on any NIC; family 0: none */
 };
 
 static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
@@ -28,14 +29,21 @@ static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
 	const struct ndmsg *nd = dr_nl_body(nlh, RTM_NEWNEIGH, sizeof(*nd), &t);
 	struct dr_prefix to;
 
-	if (!nd || nd->ndm_ifindex != n->ifindex ||
-		!dr_nl_addr(t.at[NDA_DST], nd->ndm_family, &to) ||
-		memcmp(to.addr, n->addr.addr, sizeof(to.addr)) != 0)
+	if (!nd || !dr_nl_addr(t.at[NDA_DST], nd->ndm_family, &to))
+		return MNL_CB_OK;
+	const void *mac =
+		t.at[NDA_LLADDR] && mnl_attr_get_payload_len(t.at[NDA_LLADDR]) == sizeof(n->mac)
+			? mnl_attr_get_payload(t.at[NDA_LLADDR])
+			: NULL;
+	bool same = memcmp(to.addr, n->addr.addr, sizeof(to.addr)) == 0;
+	if (n->found && !same && mac && memcmp(mac, n->mac, sizeof(n->mac)) == 0)
+		n->twin = to;
+	if (n->found || !same || nd->ndm_ifindex != n->ifindex)
 		return MNL_CB_OK;
 	n->found = true;
 	n->state = nd->ndm_state;
-	if (t.at[NDA_LLADDR] && mnl_attr_get_payload_len(t.at[NDA_LLADDR]) == sizeof(n->mac))
-		memcpy(n->mac, mnl_attr_get_payload(t.at[NDA_LLADDR]), sizeof(n->mac));
+	if (mac)
+		memcpy(n->mac, mac, sizeof(n->mac));
 	return MNL_CB_OK;
 }
 
@@ -50,6 +58,23 @@ static void find_neighbour(const struct dr_reach *r, struct neighbour *n)
 		return;
 	dump.family = n->addr.family;
 	(void)dr_nl_dump(&dump);
+	if (n->found && !(n->state & (NUD_INCOMPLETE | NUD_FAILED)))
+		(void)dr_nl_dump(&dump);
+}
+
+/* Two NICs of the peer in one subnet, of which one answers ARP requests for both. */
+static void describe_twin(const char *to, const struct neighbour *n, char *buf, size_t len)
+{
+	struct sockaddr_storage ss;
+	char other[64];
+
+	dr_prefix_sockaddr(&n->twin, &ss);
+	dr_netdev_addr_format((const struct sockaddr *)&ss, other, sizeof(other));
+	snprintf(buf, len,
+		"one NIC of the peer answers ARP for %s and %s, so that packets reach the wrong one; "
+		"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 there, ip "
+		"neigh flush all here, or one subnet per rail",
+		to, other);
 }
 
 /* ---- causes ---- */
@@ -139,6 +164,8 @@ void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 			"nobody answers %s for %s; check cable, switch port and VLAN, and the peer's "
 			"address, arp_ignore and arp_filter",
 			arp, to);
+	else if (n.twin.family == AF_INET)
+		describe_twin(to, &n, buf, len);
 	else if (r->err == -ECONNREFUSED || r->err == -EHOSTUNREACH)
 		snprintf(buf, len,
 			"%s%s is rejected (%s) by a firewall, or packets reach another NIC of the "

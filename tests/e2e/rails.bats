@@ -125,6 +125,42 @@ left_out() {
 	says "IPv6: no route, or a policy rule that hides its table"
 }
 
+# one_subnet: two NICs of each node on a switch in C, the only rails.
+one_subnet() {
+	local i node last
+	C=dr${BASHPID}c
+	ip netns add "$C"
+	ip -n "$C" link add switch up type bridge || skip "no bridges here"
+	for i in 0 1; do
+		last=0
+		for node in "$A" "$B"; do
+			last=$((last + 1))
+			ip -n "$node" link set "rail$i" down
+			ip link add "flat$i" netns "$node" type veth peer name "$node.$i" netns "$C"
+			ip -n "$node" addr add "10.95.0.$((i * 10 + last))/24" dev "flat$i"
+			ip -n "$node" link set "flat$i" up
+			ip -n "$C" link set "$node.$i" up master switch
+		done
+	done
+}
+
+@test "NICs in one subnet that answer ARP for each other: the rail that works is used, with the cause of the other" {
+	local node
+	one_subnet
+	server_in_b
+	client_in_a -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.topology.rails | length == 1'
+	says "NICs of the peer in one subnet answer ARP for each other"
+	for node in "$A" "$B"; do
+		ip netns exec "$node" sysctl -qw net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2
+		ip -n "$node" neigh flush all
+	done
+	client_in_a -D 200ms --json=c.json
+	[ "$status" -eq 0 ]
+	holds c.json '.topology.rails | length == 2'
+}
+
 @test "UDP alone is lost: the rail is used, and a line says so" {
 	filter "$B" 'iifname "rail1" meta l4proto udp drop'
 	server_in_b --one-off
