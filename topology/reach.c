@@ -72,27 +72,40 @@ static void describe_twin(const char *to, const struct neighbour *n, char *buf, 
 	dr_netdev_addr_format((const struct sockaddr *)&ss, other, sizeof(other));
 	snprintf(buf, len,
 		"one NIC of the peer answers ARP for %s and %s, so that packets reach the wrong one; "
-		"sysctl -w net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 there, ip "
-		"neigh flush all here, or one subnet per rail",
+		"at the peer: sysctl -w net.ipv4.conf.all.arp_ignore=1 "
+		"net.ipv4.conf.all.arp_announce=2; here: ip neigh flush all (or use one subnet per "
+		"rail)",
 		to, other);
 }
 
 /* ---- causes ---- */
 
 /* IN_DEV_MAXCONF: the kernel takes the larger one of "all" and the device's. */
-bool dr_reach_strict(const char *root, const char *ifname)
+static int64_t conf(const char *root, const char *ifname, const char *name)
 {
 	int64_t all = 0, own = 0;
 
-	(void)dr_sysfile_number(&all, root, "/proc/sys/net/ipv4/conf/all/rp_filter");
-	(void)dr_sysfile_number(&own, root, "/proc/sys/net/ipv4/conf/%s/rp_filter", ifname);
-	return DR_MAX(all, own) == 1;
+	(void)dr_sysfile_number(&all, root, "/proc/sys/net/ipv4/conf/all/%s", name);
+	(void)dr_sysfile_number(&own, root, "/proc/sys/net/ipv4/conf/%s/%s", ifname, name);
+	return DR_MAX(all, own);
+}
+
+bool dr_reach_flux(const char *root, const char *ifname, const struct sockaddr_storage *own,
+	const struct sockaddr_storage *other, unsigned prefix)
+{
+	struct dr_prefix x, y;
+
+	return dr_prefix_of((const struct sockaddr *)own, prefix, &x) == 0 &&
+	       dr_prefix_of((const struct sockaddr *)other, prefix, &y) == 0 &&
+	       x.family == AF_INET && dr_prefix_holds(&x, &y) &&
+	       conf(root, ifname, "arp_filter") < 1 &&
+	       (conf(root, ifname, "arp_ignore") < 1 || conf(root, ifname, "arp_announce") < 2);
 }
 
 /* The kernel drops what comes from the peer: its route there leaves through the NIC `via`. */
 static bool filtered(const struct dr_reach *r, struct dr_netdev *via)
 {
-	return r->peer->ss_family == AF_INET && dr_reach_strict("", r->ifname) &&
+	return r->peer->ss_family == AF_INET && conf("", r->ifname, "rp_filter") == 1 &&
 	       dr_netdev_toward((const struct sockaddr *)r->peer, (const struct sockaddr *)r->local,
 		       via, NULL) == 0 &&
 	       !via->loopback && strcmp(via->name, r->ifname) != 0;

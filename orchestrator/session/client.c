@@ -307,7 +307,7 @@ static void describe_plan(const struct dr_session *s)
 	FILE *f = dr_output_tables(s->out);
 	char line[256];
 
-	dr_session_warn_one_rail(p);
+	dr_session_warn_rails(s);
 	if (s->opt->max_gap_ns && !s->opt->test.failover)
 		dr_warn("max-gap",
 			"--max-gap judges unexpected switches only, as the failover test does not run; add "

@@ -293,7 +293,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 			    v->boot, s->plan.rail[i][DR_PLAN_SERVER].address, &e))
 			dr_info("server", "no resume over %s: %s",
 				s->plan.rail[i][DR_PLAN_SERVER].address, e.text);
-	dr_session_warn_one_rail(&s->plan);
+	dr_session_warn_rails(s);
 	dr_session_record_detection(s);
 	dr_output_start(s->out, s->rec);
 }

@@ -381,8 +381,9 @@ int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
  * numbers. */
 int dr_session_check_limits(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 
-/* Warns if the session has one rail only; at both ends, when it begins. */
-void dr_session_warn_one_rail(const struct dr_plan *p);
+/* Warns if the session has one rail only, or rails of this end answer ARP for each other; at both
+ * ends, when it begins. */
+void dr_session_warn_rails(const struct dr_session *s);
 
 /*
  * live.c. The rows of --metrics-listen, from the workers' relaxed counters and from snapshots, twice a second. Sums go on
