@@ -193,6 +193,7 @@ static int open_rails(
 	int rc;
 
 	manager_params(p, r, secret, &mp);
+	memcpy(p->rail, mp.rail, sizeof(p->rail));
 	p->n_rails = r->n;
 	p->lanes = r->lanes;
 	rc = dr_manager_create(&mp, &p->m, e);
@@ -231,6 +232,7 @@ static int give(struct dualrail_peer *p, struct dr_err *e)
 static int start(struct dualrail_peer *p, const struct dr_rdv_done *done, struct dr_err *e)
 {
 	unsigned rails = dr_manager_handle_count(p->m), n = rails + 2 + 2 * p->lanes;
+	const struct dr_transport_kind *k = p->d->kind;
 	int64_t now = dr_now_ns();
 	int rc;
 
@@ -239,6 +241,9 @@ static int start(struct dualrail_peer *p, const struct dr_rdv_done *done, struct
 	rc = dr_manager_start(p->m, done->handles, rails, now, e);
 	for (unsigned i = rails; i < n && rc == 0; i++)
 		rc = dr_channel_start(p->ch[i - rails], &done->handles[i], now, e);
+	for (unsigned i = 0; k->handle_host && i < p->n_rails; i++)
+		(void)k->handle_host(&p->d->params, done->handles[i].bytes, done->handles[i].len,
+			&p->rail_peer[i]);
 	if (rc == 0)
 		dr_lib_take_start(p, now);
 	return rc;

@@ -36,7 +36,7 @@ struct dr_lib_event {
 	STAILQ_ENTRY(dr_lib_event) next;
 	bool queued, owned;
 	struct dualrail_event e;
-	char text[160];
+	char text[300];
 	struct dualrail_put *put; /* PUT_DONE */
 	const uint8_t *data;	  /* NOTE: behind this struct */
 };
@@ -100,6 +100,8 @@ struct dualrail_peer {
 	struct dr_rdv_comm *exchange;
 	struct dr_manager *m;
 	unsigned n_rails, lanes;
+	struct dr_manager_rail rail[DR_LIB_RAILS_MAX];
+	struct sockaddr_storage rail_peer[DR_LIB_RAILS_MAX];
 	struct dr_channel *ch[DR_LIB_CHANNELS_MAX];
 	bool exposed[DR_LIB_CHANNELS_MAX]; /* without a second path, and the user was told */
 	struct dr_mem nothing[DR_LIB_CHANNELS_MAX];
@@ -157,7 +159,7 @@ struct dualrail {
 	STAILQ_HEAD(, dr_lib_event) events;
 	struct {
 		struct dualrail_event e;
-		char text[160];
+		char text[300];
 		uint8_t data[DUALRAIL_NOTE_MAX];
 	} shown;
 };

@@ -2,8 +2,11 @@
 #include "library/library_priv.h"
 
 #include "base/clock.h"
+#include "base/failure.h"
 #include "base/list.h"
+#include "base/log.h"
 #include "base/mem.h"
+#include "topology/reach.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -97,7 +100,39 @@ static void failed(void *arg, struct dr_channel *ch, int err, const char *text, 
 	snprintf(p->why, sizeof(p->why), "%s", text);
 }
 
+static bool is_silent(const struct dualrail_peer *p, unsigned rail)
+{
+	return !dr_manager_heard(p->m, rail) ||
+	       dr_failure_last(&p->rail[rail].local, &p->rail_peer[rail], NULL);
+}
+
+/* Why no connection of the rail came up. */
+static void explain(const struct dualrail_peer *p, unsigned rail, char *buf, size_t len)
+{
+	const struct dr_reach reach = { .ifname = p->rail[rail].ifname,
+		.local = &p->rail[rail].local,
+		.peer = &p->rail_peer[rail],
+		.ports = "net.ipv4.ip_local_port_range" };
+	int n = snprintf(buf, len, "%s never came up: ", reach.ifname);
+
+	dr_reach_describe(&reach, buf + n, len - (size_t)n);
+}
+
+static void rail_changed(
+	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now)
+{
+	const struct dualrail_peer *p = arg;
+	char text[300];
+
+	(void)why, (void)now;
+	if (st != DR_RAIL_DOWN || dr_manager_heard(p->m, rail))
+		return;
+	explain(p, rail, text, sizeof(text));
+	dr_warn("library", "%s", text);
+}
+
 const struct dr_manager_ops dr_lib_manager_ops = {
+	.rail = rail_changed,
 	.channel = { .switched = switched, .protection = protection, .failed = failed },
 };
 
@@ -175,6 +210,9 @@ void dr_lib_pump(struct dualrail_peer *p, int64_t now)
 
 static void come_up(struct dualrail_peer *p, int64_t now)
 {
+	unsigned rail = 0;
+	char why[300];
+
 	if (look(p))
 		return;
 	if (dr_manager_ready(p->m) == 1) {
@@ -182,8 +220,10 @@ static void come_up(struct dualrail_peer *p, int64_t now)
 		p->up.e.code = !p->connector;
 		dr_lib_event_put(p->d, &p->up);
 	} else if (now >= p->until_ns) {
-		dr_lib_end(p, -ETIMEDOUT,
-			"the data connections did not come up in time; is a firewall between the NICs?");
+		while (rail + 1 < p->n_rails && !is_silent(p, rail))
+			rail++;
+		explain(p, rail, why, sizeof(why));
+		dr_lib_end(p, -ETIMEDOUT, why);
 	}
 }
 

@@ -96,10 +96,9 @@ static void rail_changed(
 	const struct ha_session *s = arg;
 	const struct dr_manager_rail *own = &s->prm.manager.rail[rail];
 	const struct dr_reach reach = { .ifname = own->ifname,
-		.local = (const struct sockaddr *)&own->local,
-		.peer = (const struct sockaddr *)&s->rail_peer[rail],
-		.ports = "HA_NCCL_PORTS",
-		.err = -ETIMEDOUT };
+		.local = &own->local,
+		.peer = &s->rail_peer[rail],
+		.ports = "HA_NCCL_PORTS" };
 	uint64_t bit = 1ull << (s->prm.device[rail] % 64);
 	char cause[300];
 

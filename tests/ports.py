@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""ports.py: prints the first of 16 TCP ports in a row that nobody has, and holds them until it is ended.
+"""ports.py [listen]: prints the first of 16 TCP ports in a row that nobody has, and holds them until it is ended.
 
-They are bound, not listened on: connections are refused until a server, which binds with SO_REUSEADDR, listens. Nobody else
+They are bound, not listened on (unless the argument says so): connections are refused until a server, which binds with SO_REUSEADDR, listens. Nobody else
 is given one of them meanwhile, by this file or by the kernel. Below the ports that the kernel chooses from itself."""
 import os
 import signal
@@ -30,6 +30,9 @@ def hold(n=16):
 
 
 if __name__ == "__main__":
-    print(hold(), flush=True)
+    first = hold()
+    for one in _held if sys.argv[1:] else ():
+        one.listen()
+    print(first, flush=True)
     os.close(sys.stdout.fileno())
     signal.pause()

@@ -108,7 +108,7 @@ static int on_addr(const struct nlmsghdr *nlh, void *arg)
 {
 	struct dr_nl_attrs t;
 	const struct ifaddrmsg *ifa = dr_nl_body(nlh, RTM_NEWADDR, sizeof(*ifa), &t);
-	struct dr_netdev_addr addr;
+	struct dr_netdev_addr addr = { .shared = false };
 	struct listing *l = arg;
 	struct dr_prefix p;
 
@@ -187,10 +187,12 @@ static void fill_speeds(struct listing *l)
 static void mark_shared(struct dr_netdev *d, const struct dr_netdev *other)
 {
 	for (unsigned i = 0; other != d && other->up && i < d->n_addrs; i++)
-		for (unsigned k = 0; d->addrs[i].global && k < other->n_addrs; k++)
-			d->addrs[i].global =
-				!dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr,
+		for (unsigned k = 0; d->addrs[i].global && k < other->n_addrs; k++) {
+			d->addrs[i].shared =
+				dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr,
 					(const struct sockaddr *)&other->addrs[k].addr);
+			d->addrs[i].global = !d->addrs[i].shared;
+		}
 }
 
 static int by_ifindex(const void *a, const void *b)

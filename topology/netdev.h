@@ -24,6 +24,7 @@ struct dr_netdev_addr {
 	/* Names this device to other hosts: not link-local (169.254/16, fe80::/10), not
 	 * host-local, and on no other device that is up. */
 	bool global;
+	bool shared; /* of global scope, and on another device that is up */
 };
 
 struct dr_netdev {

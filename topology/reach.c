@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "topology/reach.h"
 
+#include "base/failure.h"
+#include "base/source.h"
 #include "base/sysfile.h"
 #include "topology/nl.h"
 
@@ -17,6 +19,7 @@ struct neighbour {
 	bool found;
 	uint16_t state; /* NUD_... */
 	uint8_t mac[6];
+	struct dr_prefix twin; /* another address with this MAC, on any NIC; family 0: none */
 };
 
 static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
@@ -26,14 +29,21 @@ static int on_neighbour(const struct nlmsghdr *nlh, void *arg)
 	const struct ndmsg *nd = dr_nl_body(nlh, RTM_NEWNEIGH, sizeof(*nd), &t);
 	struct dr_prefix to;
 
-	if (!nd || nd->ndm_ifindex != n->ifindex ||
-		!dr_nl_addr(t.at[NDA_DST], nd->ndm_family, &to) ||
-		memcmp(to.addr, n->addr.addr, sizeof(to.addr)) != 0)
+	if (!nd || !dr_nl_addr(t.at[NDA_DST], nd->ndm_family, &to))
+		return MNL_CB_OK;
+	const void *mac =
+		t.at[NDA_LLADDR] && mnl_attr_get_payload_len(t.at[NDA_LLADDR]) == sizeof(n->mac)
+			? mnl_attr_get_payload(t.at[NDA_LLADDR])
+			: NULL;
+	bool same = memcmp(to.addr, n->addr.addr, sizeof(to.addr)) == 0;
+	if (n->found && !same && mac && memcmp(mac, n->mac, sizeof(n->mac)) == 0)
+		n->twin = to;
+	if (n->found || !same || nd->ndm_ifindex != n->ifindex)
 		return MNL_CB_OK;
 	n->found = true;
 	n->state = nd->ndm_state;
-	if (t.at[NDA_LLADDR] && mnl_attr_get_payload_len(t.at[NDA_LLADDR]) == sizeof(n->mac))
-		memcpy(n->mac, mnl_attr_get_payload(t.at[NDA_LLADDR]), sizeof(n->mac));
+	if (mac)
+		memcpy(n->mac, mac, sizeof(n->mac));
 	return MNL_CB_OK;
 }
 
@@ -44,70 +54,77 @@ static void find_neighbour(const struct dr_reach *r, struct neighbour *n)
 	};
 
 	*n = (struct neighbour){ .ifindex = (int)if_nametoindex(r->ifname) };
-	if (dr_prefix_of(r->peer, 0, &n->addr))
+	if (dr_prefix_of((const struct sockaddr *)r->peer, 0, &n->addr))
 		return;
 	dump.family = n->addr.family;
 	(void)dr_nl_dump(&dump);
+	if (n->found && !(n->state & (NUD_INCOMPLETE | NUD_FAILED)))
+		(void)dr_nl_dump(&dump);
+}
+
+/* Two NICs of the peer in one subnet, of which one answers ARP requests for both. */
+static void describe_twin(const char *to, const struct neighbour *n, char *buf, size_t len)
+{
+	struct sockaddr_storage ss;
+	char other[64];
+
+	dr_prefix_sockaddr(&n->twin, &ss);
+	dr_netdev_addr_format((const struct sockaddr *)&ss, other, sizeof(other));
+	snprintf(buf, len,
+		"one NIC of the peer answers ARP for %s and %s, so that packets reach the wrong one; "
+		"at the peer: sysctl -w net.ipv4.conf.all.arp_ignore=1 "
+		"net.ipv4.conf.all.arp_announce=2; here: ip neigh flush all (or use one subnet per "
+		"rail)",
+		to, other);
 }
 
 /* ---- causes ---- */
 
 /* IN_DEV_MAXCONF: the kernel takes the larger one of "all" and the device's. */
-bool dr_reach_strict(const char *root, const char *ifname)
+static int64_t conf(const char *root, const char *ifname, const char *name)
 {
 	int64_t all = 0, own = 0;
 
-	(void)dr_sysfile_number(&all, root, "/proc/sys/net/ipv4/conf/all/rp_filter");
-	(void)dr_sysfile_number(&own, root, "/proc/sys/net/ipv4/conf/%s/rp_filter", ifname);
-	return DR_MAX(all, own) == 1;
+	(void)dr_sysfile_number(&all, root, "/proc/sys/net/ipv4/conf/all/%s", name);
+	(void)dr_sysfile_number(&own, root, "/proc/sys/net/ipv4/conf/%s/%s", ifname, name);
+	return DR_MAX(all, own);
+}
+
+bool dr_reach_flux(const char *root, const char *ifname, const struct sockaddr_storage *own,
+	const struct sockaddr_storage *other, unsigned prefix)
+{
+	struct dr_prefix x, y;
+
+	return dr_prefix_of((const struct sockaddr *)own, prefix, &x) == 0 &&
+	       dr_prefix_of((const struct sockaddr *)other, prefix, &y) == 0 &&
+	       x.family == AF_INET && dr_prefix_holds(&x, &y) &&
+	       conf(root, ifname, "arp_filter") < 1 &&
+	       (conf(root, ifname, "arp_ignore") < 1 || conf(root, ifname, "arp_announce") < 2);
 }
 
 /* The kernel drops what comes from the peer: its route there leaves through the NIC `via`. */
 static bool filtered(const struct dr_reach *r, struct dr_netdev *via)
 {
-	return r->peer->sa_family == AF_INET && dr_reach_strict("", r->ifname) &&
-	       dr_netdev_toward(r->peer, r->local, via, NULL) == 0 && !via->loopback &&
-	       strcmp(via->name, r->ifname) != 0;
+	return r->peer->ss_family == AF_INET && conf("", r->ifname, "rp_filter") == 1 &&
+	       dr_netdev_toward((const struct sockaddr *)r->peer, (const struct sockaddr *)r->local,
+		       via, NULL) == 0 &&
+	       !via->loopback && strcmp(via->name, r->ifname) != 0;
 }
 
-static bool has_address(const struct dr_netdev *d, const struct sockaddr *local)
+static bool has_address(const struct dr_netdev *d, const struct sockaddr_storage *local)
 {
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (dr_netdev_addr_equal((const struct sockaddr *)&d->addrs[i].addr, local))
+		if (dr_same_host(&d->addrs[i].addr, local))
 			return true;
 	return d->loopback;
 }
 
-/* Of this process: its limits and rights. NULL: another cause. */
-static const char *own_limit(int err)
+/* The cause is at this host. */
+static bool own_cause(const struct dr_reach *r, const char *to, char *buf, size_t len)
 {
-	switch (-err) {
-	case EMFILE:
-	case ENFILE:
-		return "this process has no file descriptor left; raise ulimit -n";
-	case EADDRNOTAVAIL:
-	case EADDRINUSE:
-		return "no local port is free; widen net.ipv4.ip_local_port_range or --data-ports";
-	case ENOMEM:
-	case ENOBUFS:
-		return "the kernel has no memory for the connection; see net.ipv4.tcp_mem and the "
-		       "cgroup's limit";
-	case EACCES:
-	case EPERM:
-		return "this host does not allow it; check its outgoing firewall rules and "
-		       "capabilities";
-	default:
-		return NULL;
-	}
-}
-
-bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len)
-{
-	const char *limit = own_limit(r->err);
+	const char *limit = dr_failure_own(r->err);
 	struct dr_netdev d, via;
-	char to[64];
 
-	dr_netdev_addr_format(r->peer, to, sizeof(to));
 	if (dr_netdev_by_name(r->ifname, &d, NULL))
 		snprintf(buf, len, "%s is not there any more; ip link", r->ifname);
 	else if (!d.running)
@@ -131,16 +148,21 @@ bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len)
 	return true;
 }
 
-void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
+void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 {
-	const char *arp = r->peer->sa_family == AF_INET6 ? "neighbour discovery" : "ARP";
+	const char *arp = asked->peer->ss_family == AF_INET6 ? "neighbour discovery" : "ARP";
+	struct dr_reach last = *asked, *r = &last;
 	char to[64], port[24] = "";
 	struct neighbour n;
 
-	if (dr_reach_own_cause(r, buf, len))
+	if (!r->err)
+		r->err = dr_failure_last(r->local, r->peer, &r->port);
+	dr_netdev_addr_format((const struct sockaddr *)r->peer, to, sizeof(to));
+	if (r->peer->ss_family == AF_UNSPEC)
+		snprintf(to, sizeof(to), "the peer");
+	if (own_cause(r, to, buf, len))
 		return;
 	find_neighbour(r, &n);
-	dr_netdev_addr_format(r->peer, to, sizeof(to));
 	if (r->port)
 		snprintf(port, sizeof(port), " on port %u", r->port);
 	if (n.found && (n.state & NUD_PERMANENT))
@@ -155,6 +177,8 @@ void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len)
 			"nobody answers %s for %s; check cable, switch port and VLAN, and the peer's "
 			"address, arp_ignore and arp_filter",
 			arp, to);
+	else if (n.twin.family == AF_INET)
+		describe_twin(to, &n, buf, len);
 	else if (r->err == -ECONNREFUSED || r->err == -EHOSTUNREACH)
 		snprintf(buf, len,
 			"%s%s is rejected (%s) by a firewall, or packets reach another NIC of the "

@@ -12,18 +12,18 @@
  */
 struct dr_reach {
 	const char *ifname;
-	const struct sockaddr *local, *peer;
-	unsigned port;	   /* at the peer; 0: not known */
+	const struct sockaddr_storage *local, *peer; /* peer AF_UNSPEC: not known */
+	unsigned port;				     /* at the peer; 0: not known */
 	const char *ports; /* the setting of the ports that a firewall has to admit */
-	int err;	   /* -errno of the connection; -ETIMEDOUT: no answer */
+	int err; /* -errno of the connection; 0: what base/failure.h has, else no answer */
 };
 /* "CAUSE; WHAT TO DO". */
 void dr_reach_describe(const struct dr_reach *r, char *buf, size_t len);
-/* The same if the cause is at this host. False, and nothing written: none was found here. */
-bool dr_reach_own_cause(const struct dr_reach *r, char *buf, size_t len);
 
-/* rp_filter of the NIC is strict: what arrives by it counts only if the kernel would answer by it.
+/* Two NICs of this host have addresses in one IPv4 subnet of that prefix length, and the one
+ * answers ARP requests for the other's: packets may reach the wrong NIC, where they are dropped.
  * root: "" for this machine. */
-bool dr_reach_strict(const char *root, const char *ifname);
+bool dr_reach_flux(const char *root, const char *ifname, const struct sockaddr_storage *own,
+	const struct sockaddr_storage *other, unsigned prefix);
 
 #endif

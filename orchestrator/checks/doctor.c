@@ -210,11 +210,8 @@ static int rail_of(const struct dr_probe *probe, const struct dr_netdev_rail *r)
 
 static void check_paths(struct dr_doctor *d, const struct dr_probe *probe)
 {
-	struct sockaddr_storage to[DR_RAILS_MAX];
 	struct dr_doctor_path path;
 
-	dr_doctor_ends(d, &probe->peer, to);
-	dr_check_routes(d, to);
 	for (unsigned i = 0; i < d->n; i++) {
 		int rail = rail_of(probe, &d->nic[i].rail);
 
@@ -319,8 +316,6 @@ static void check_all(struct visit *v, struct dr_options *o, struct dr_output *o
 	if (find_route(v) && find_rails(v))
 		check_nics(&v->d);
 	check_machine(v);
-	if (!o->host)
-		dr_check_routes(&v->d, NULL);
 	if (!o->host || v->status)
 		return;
 	int fd = o->run_as.name[0] && o->key_file ? dr_file_open(o->key_file, NULL) : -1;
@@ -334,7 +329,6 @@ static struct visit visit(const struct dr_options *o)
 {
 	return (struct visit){ .opt = o,
 		.d = { .root = "",
-			.toward = dr_netdev_toward,
 			.dry_run = o->dry_run,
 			.faults = { .execs = o->faults ? &o->faults->execs : NULL },
 			.named = o->rails && strcmp(o->rails, "auto") != 0 } };

@@ -39,9 +39,6 @@ struct dr_doctor {
 	bool named;			/* the user named the rails */
 	bool dry_run;			/* do not undo faults of killed runs */
 	struct dr_guard_options faults; /* where they are recorded, and their commands */
-	/* dr_netdev_toward */
-	int (*toward)(const struct sockaddr *dst, const struct sockaddr *src, struct dr_netdev *out,
-		struct dr_err *e);
 	unsigned n;
 	struct dr_doctor_nic nic[DR_RAILS_MAX];
 	unsigned pci_gpus; /* found by dr_check_pci_gpus */
@@ -76,6 +73,9 @@ void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n
 void dr_check_speed(struct dr_doctor *d);
 void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 void dr_check_mtu(struct dr_doctor *d);
+/* Several rails in one subnet: by default each NIC answers ARP requests for all addresses of the
+ * machine. */
+void dr_check_arp(struct dr_doctor *d);
 /* path_mtu.c. Devices of this machine that carry a rail's packets with a smaller MTU: members of a bond or bridge,
  * the device below a VLAN, the other end of a veth here. */
 void dr_check_mtu_carriers(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
@@ -97,18 +97,6 @@ void dr_check_gpu_driver(struct dr_doctor *d);
 /* Access of an RDMA NIC to GPU memory: dma-buf (Linux 5.12, open kernel modules, driver 515) or
  * nvidia_peermem. */
 void dr_check_gpu_rdma(struct dr_doctor *d);
-
-/* ---- routes.c: does the traffic of a rail stay on its NIC? ---- */
-
-/* A possible address of the rail's peer: in its subnet and not of a rail here. false: there is none. */
-bool dr_doctor_neighbour(const struct dr_doctor *d, unsigned which, struct sockaddr_storage *out);
-/*
- * peers: the destination of each rail; NULL: neighbours. A strict rp_filter drops a packet that arrives at a NIC
- * which the kernel would not use for the answer.
- */
-void dr_check_routes(struct dr_doctor *d, const struct sockaddr_storage *peers);
-/* Several rails in one subnet: by default each NIC answers ARP requests for all addresses of the machine. */
-void dr_check_arp(struct dr_doctor *d);
 
 /* ---- kernel.c ---- */
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/sysfile.h"
 #include "orchestrator/checks/doctor_priv.h"
+#include "topology/reach.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -165,6 +166,44 @@ void dr_check_mtu(struct dr_doctor *d)
 	}
 	if (!small && d->n)
 		dr_find_ok(d, "mtu", NULL, "%u on %s", most, d->n == 1 ? "the rail" : "all rails");
+}
+
+/* Another rail whose ARP requests this one answers; NULL. */
+static const struct dr_netdev_rail *answers_for(
+	const struct dr_doctor *d, const struct dr_netdev_rail *r)
+{
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_netdev_rail *o = &d->nic[i].rail;
+
+		if (o->ifindex != r->ifindex && dr_reach_flux(d->root, r->ifname, &r->addr,
+							&o->addr, DR_MAX(r->prefix, o->prefix)))
+			return o;
+	}
+	return NULL;
+}
+
+void dr_check_arp(struct dr_doctor *d)
+{
+	bool bad = false;
+
+	for (unsigned i = 0; i < d->n; i++) {
+		const struct dr_netdev_rail *r = &d->nic[i].rail, *other = answers_for(d, r);
+
+		if (!other)
+			continue;
+		bad = true;
+		dr_find_warn(d, "arp", r->ifname,
+			"shares its subnet with %s and answers ARP requests for its address: data may "
+			"arrive at the wrong NIC, where it is dropped\n"
+			"\n"
+			"arp_ignore=1 arp_announce=2\n"
+			"sysctl -w net/ipv4/conf/%s/arp_ignore=1 net/ipv4/conf/%s/arp_announce=2; ip "
+			"neigh flush dev %s (at both ends; or use one subnet per rail)",
+			other->ifname, r->ifname, r->ifname, r->ifname);
+	}
+	if (!bad && d->n > 1)
+		dr_find_ok(
+			d, "arp", NULL, "each rail answers ARP requests for its own address only");
 }
 
 void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic)

@@ -138,6 +138,53 @@ static void counters(void **state)
 	expect(DR_SEVERITY_NOTE, "counters", "eth1", "201 drops");
 }
 
+static void arp_conf(const char *ignore, const char *announce, const char *filter)
+{
+	put("/proc/sys/net/ipv4/conf/all/arp_announce", "0\n");
+	put("/proc/sys/net/ipv4/conf/eth1/arp_ignore", ignore);
+	put("/proc/sys/net/ipv4/conf/eth2/arp_ignore", ignore);
+	put("/proc/sys/net/ipv4/conf/eth1/arp_announce", announce);
+	put("/proc/sys/net/ipv4/conf/eth2/arp_announce", announce);
+	put("/proc/sys/net/ipv4/conf/all/arp_filter", filter);
+}
+
+static void arp(void **state)
+{
+	struct dr_doctor_nic same[2] = { nic("eth1", 3, "10.1.0.1", 24, 9000),
+		nic("eth2", 4, "10.1.0.2", 24, 9000) };
+	struct dr_doctor_nic apart[2] = { same[0], nic("eth2", 4, "10.2.0.1", 24, 9000) };
+	struct dr_doctor_nic v6[2] = { nic("eth1", 3, "fd00::1", 64, 1500),
+		nic("eth2", 4, "fd00::2", 64, 1500) };
+
+	(void)state;
+	arp_conf("0\n", "0\n", "0\n");
+	dr_check_arp(with(same, 2));
+	assert_int_equal(doctor.f.n, 2);
+	expect(DR_SEVERITY_WARN, "arp", "eth1", "eth1/arp_ignore=1");
+	dr_check_arp(with(apart, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+	dr_check_arp(with(v6, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+	arp_conf("1\n", "2\n", "0\n");
+	dr_check_arp(with(same, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+	arp_conf("1\n", "1\n", "0\n");
+	dr_check_arp(with(same, 2));
+	expect(DR_SEVERITY_WARN, "arp", "eth2", "arp_announce=2");
+	put("/proc/sys/net/ipv4/conf/all/arp_announce", "2\n");
+	dr_check_arp(with(same, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+	/* Only a NIC by which the answer leaves. */
+	arp_conf("0\n", "0\n", "1\n");
+	dr_check_arp(with(same, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+	/* The mask of the longer prefix counts: 10.1.0.1/32 shares nothing. */
+	arp_conf("0\n", "0\n", "0\n");
+	same[0].rail.prefix = 32;
+	dr_check_arp(with(same, 2));
+	expect(DR_SEVERITY_OK, "arp", NULL, "own address only");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -147,6 +194,7 @@ int main(void)
 		cmocka_unit_test(duplex),
 		cmocka_unit_test(mtu),
 		cmocka_unit_test(counters),
+		cmocka_unit_test(arp),
 	};
 
 	return cmocka_run_group_tests_name("doctor nics", tests, tree_make, tree_remove);

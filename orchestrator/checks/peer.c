@@ -33,18 +33,6 @@ const struct dr_plan_probe_nic *dr_doctor_partner(
 	return p ? nic_at(probe, p->server) : NULL;
 }
 
-void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
-	struct sockaddr_storage out[DR_RAILS_MAX])
-{
-	for (unsigned i = 0; i < d->n; i++) {
-		const struct dr_plan_probe_pair *p = pair_of(probe, &d->nic[i].rail);
-
-		memset(&out[i], 0, sizeof(out[i]));
-		if (p && dr_netdev_addr_parse(p->server, &out[i]))
-			out[i].ss_family = AF_UNSPEC;
-	}
-}
-
 /* ---- checks ---- */
 
 static void check_gpus(struct dr_doctor *d, const struct dr_plan_probe *probe)

@@ -34,10 +34,6 @@ void dr_check_peer_settings(
 const struct dr_plan_probe_nic *dr_doctor_partner(
 	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r);
 
-/* The server's addresses of the rails, in their order; AF_UNSPEC: the rail has no partner. */
-void dr_doctor_ends(const struct dr_doctor *d, const struct dr_plan_probe *probe,
-	struct sockaddr_storage out[DR_RAILS_MAX]);
-
 /* ---- path_mtu.c ---- */
 
 /* The result of a rail of the probe's plan. */

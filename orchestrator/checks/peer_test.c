@@ -69,9 +69,6 @@ static void same_settings(void)
 
 static void alike(void **state)
 {
-	struct sockaddr_storage end[DR_RAILS_MAX];
-	char text[64];
-
 	(void)state;
 	fresh();
 	answer(2, 8, NULL);
@@ -82,9 +79,6 @@ static void alike(void **state)
 	check();
 	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_OK), doctor.f.n);
 	expect(DR_SEVERITY_OK, "peer-rails", NULL, "2 rails");
-	dr_doctor_ends(with(here, 2), &told, end);
-	dr_netdev_addr_format((struct sockaddr *)&end[1], text, sizeof(text));
-	assert_string_equal(text, "10.2.0.2");
 }
 
 static void gpu_counts(void **state)
@@ -114,8 +108,6 @@ static void refused(void **state)
 
 static void without_partner(void **state)
 {
-	struct sockaddr_storage end[DR_RAILS_MAX];
-
 	(void)state;
 	fresh();
 	answer(1, 8, NULL);
@@ -124,9 +116,6 @@ static void without_partner(void **state)
 	check();
 	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_WARN), 2);
 	forget();
-	dr_doctor_ends(with(here, 2), &told, end);
-	assert_int_equal(end[1].ss_family, AF_UNSPEC);
-	assert_int_equal(end[0].ss_family, AF_INET);
 }
 
 static void settings_of_both_ends(void **state)

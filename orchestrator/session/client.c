@@ -167,7 +167,7 @@ static int end_silent(struct dr_client *c, const struct dr_probe *p, unsigned ra
 				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
 	char why[400], more[40] = "";
 
-	dr_probe_why(p, rail, why, sizeof(why));
+	dr_probe_why(&p->plan, &p->mtu, rail, why, sizeof(why));
 	if (n > 1)
 		snprintf(more, sizeof(more), " (and %u more)", n - 1);
 	dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
@@ -183,7 +183,7 @@ static void leave_out(struct dr_client *c, const struct dr_probe *p, unsigned ra
 	struct dr_silent_nic *nic = &c->silent.v[c->silent.n++];
 	char why[400];
 
-	dr_probe_why(p, rail, why, sizeof(why));
+	dr_probe_why(&p->plan, &p->mtu, rail, why, sizeof(why));
 	snprintf(nic->name, sizeof(nic->name), "%s", own->name);
 	snprintf(nic->address, sizeof(nic->address), "%s", own->address);
 	snprintf(nic->peer, sizeof(nic->peer), "%s", there->address);
@@ -307,7 +307,7 @@ static void describe_plan(const struct dr_session *s)
 	FILE *f = dr_output_tables(s->out);
 	char line[256];
 
-	dr_session_warn_one_rail(p);
+	dr_session_warn_rails(s);
 	if (s->opt->max_gap_ns && !s->opt->test.failover)
 		dr_warn("max-gap",
 			"--max-gap judges unexpected switches only, as the failover test does not run; add "
@@ -497,15 +497,12 @@ static int wait_for_data_paths(struct dr_client *c)
 		rc = dr_client_wait(
 			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
 	if (rc == -ETIMEDOUT && s->local) {
-		const struct dr_plan_rail *rail = s->plan.rail[0];
-
-		dr_probe_reach(rail, 0, -ETIMEDOUT, why, sizeof(why));
+		dr_rails_why(&s->plan, DR_PLAN_CLIENT, why, sizeof(why));
 		dr_client_stalled(c, "data paths");
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
-			"the data paths of %u of %u GPUs here%s did not come up: %s %s: %s",
+			"the data paths of %u of %u GPUs here%s did not come up: %s",
 			s->plan.n_gpus - s->local->n_ready, s->plan.n_gpus,
-			c->peer_up ? "" : ", and some at the server,", rail[DR_PLAN_CLIENT].name,
-			rail[DR_PLAN_CLIENT].address, why);
+			c->peer_up ? "" : ", and some at the server,", why);
 	} else if (rc == -ETIMEDOUT) {
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_TIMEOUT,
 			"server %s did not complete the exchange", s->opt->host);

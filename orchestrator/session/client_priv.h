@@ -34,7 +34,7 @@ struct dr_client {
 	bool dead;	  /* the peer's process is known to be gone */
 	bool peer_failed; /* server's channels ended */
 	int peer_err;
-	char peer_text[200];
+	char peer_text[300];
 
 	uint64_t pings_before;	       /* latency: chunks sent before this phase */
 	unsigned n_phases;	       /* begun */

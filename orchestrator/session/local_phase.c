@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "orchestrator/session/probe.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -405,7 +406,10 @@ static void on_failed(struct dr_local *l, const struct dr_report *rep)
 	}
 	if (l->n_failed++ == 0) {
 		l->fail_err = rep->err;
-		snprintf(l->fail_text, sizeof(l->fail_text), "%s%s", where, rep->text);
+		if (rep->err == -ENETDOWN && l->n_ready < l->plan->n_gpus)
+			dr_rails_why(l->plan, l->side, l->fail_text, sizeof(l->fail_text));
+		else
+			snprintf(l->fail_text, sizeof(l->fail_text), "%s%s", where, rep->text);
 	}
 	event(l, rep, "failed", rep->text);
 }

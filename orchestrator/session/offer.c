@@ -193,6 +193,17 @@ static bool is_silent(const struct dr_silent_nics *s, const struct dr_netdev_rai
 	return false;
 }
 
+/* The peer's ends of silent pairs make no other pair: offered as what this node has, too. */
+static unsigned add_silent(const struct dr_silent_nics *s, struct dr_netdev_rail *r, unsigned n)
+{
+	for (unsigned i = 0; s && i < s->n && n > 0 && n < DR_NICS_MAX; i++) {
+		r[n] = (struct dr_netdev_rail){ .nic = r[n - 1].nic + 1, .rank = DR_NIC_NONE };
+		memcpy(r[n].ifname, s->v[i].name, sizeof(r[n].ifname));
+		n += dr_netdev_addr_parse(s->v[i].peer, &r[n].addr) == 0;
+	}
+	return n;
+}
+
 int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 	const struct dr_topo *topo, const struct dr_silent_nics *without, struct dr_plan *p,
 	struct dr_err *e)
@@ -213,7 +224,7 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 			rails.v[kept++] = rails.v[i];
 	if (o->map)
 		kept = dr_netdev_firsts(rails.v, kept);
-	dr_plan_set_rails(p, rails.v, kept);
+	dr_plan_set_rails(p, rails.v, add_silent(without, rails.v, kept));
 	p->topo = topo;
 	p->locality_known = true;
 	dr_plan_measure(p, DR_PLAN_CLIENT);

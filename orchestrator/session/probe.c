@@ -2,6 +2,7 @@
 #include "orchestrator/session/probe.h"
 
 #include "base/clock.h"
+#include "base/failure.h"
 #include "base/log.h"
 #include "base/units.h"
 #include "orchestrator/session/offer.h"
@@ -223,23 +224,39 @@ bool dr_probe_answers(const struct dr_probe *p, unsigned rail)
 	return !r || r->proven || (k && k->bypass);
 }
 
-void dr_probe_reach(
-	const struct dr_plan_rail rail[2], unsigned port, int err, char *buf, size_t len)
+static void describe(const struct dr_plan_rail rail[2], enum dr_plan_end here,
+	const struct dr_mtu_rail *test, char *buf, size_t len)
 {
-	const struct dr_reach reach = { .ifname = rail[DR_PLAN_CLIENT].name,
-		.local = (const struct sockaddr *)&rail[DR_PLAN_CLIENT].addr,
-		.peer = (const struct sockaddr *)&rail[DR_PLAN_SERVER].addr,
-		.port = port,
+	const struct dr_plan_rail *own = &rail[here], *there = &rail[!here];
+	const struct dr_reach reach = { .ifname = own->name,
+		.local = &own->addr,
+		.peer = &there->addr,
+		.port = here == DR_PLAN_CLIENT && test ? there->mtu_port : 0,
 		.ports = "--data-ports",
-		.err = err };
+		.err = !test	   ? 0
+		       : test->err ? test->err
+				   : -ETIMEDOUT };
 
 	dr_reach_describe(&reach, buf, len);
 }
 
-void dr_probe_why(const struct dr_probe *p, unsigned rail, char *buf, size_t len)
+void dr_probe_why(
+	const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf, size_t len)
 {
-	const struct dr_mtu_rail *r = p->mtu.rail[rail];
+	describe(p->rail[rail], m->side, m->rail[rail], buf, len);
+}
 
-	dr_probe_reach(p->plan.rail[rail], p->plan.rail[rail][DR_PLAN_SERVER].mtu_port,
-		r && r->err ? r->err : -ETIMEDOUT, buf, len);
+/* The first rail with an error, or the first one. */
+void dr_rails_why(const struct dr_plan *p, enum dr_plan_end here, char *buf, size_t len)
+{
+	char why[300];
+	unsigned i = 0;
+
+	while (i + 1 < p->n_rails &&
+		!dr_failure_last(&p->rail[i][here].addr, &p->rail[i][!here].addr, NULL))
+		i++;
+	if (!dr_failure_last(&p->rail[i][here].addr, &p->rail[i][!here].addr, NULL))
+		i = 0;
+	describe(p->rail[i], here, NULL, why, sizeof(why));
+	snprintf(buf, len, "%s %s: %s", p->rail[i][here].name, p->rail[i][here].address, why);
 }

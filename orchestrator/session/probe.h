@@ -48,11 +48,11 @@ int dr_probe_run(struct dr_probe *p, struct dr_err *e) DR_MUST_CHECK;
 void dr_probe_close(struct dr_probe *p);
 /* Data of the pair has somewhere to go: the other end answered over it, or it was not tested. */
 bool dr_probe_answers(const struct dr_probe *p, unsigned rail);
-/* Why it does not, with what to do. */
-void dr_probe_why(const struct dr_probe *p, unsigned rail, char *buf, size_t len);
-/* The same for both ends of a rail of a plan, from an error; port: of the server, 0: unknown. */
-void dr_probe_reach(
-	const struct dr_plan_rail rail[2], unsigned port, int err, char *buf, size_t len);
+/* Why the other end of the rail does not answer at this end, with what to do. */
+void dr_probe_why(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf,
+	size_t len);
+/* Why the plan's data paths do not come up at this end: "NIC ADDRESS: cause", of one rail. */
+void dr_rails_why(const struct dr_plan *p, enum dr_plan_end here, char *buf, size_t len);
 
 /* What a client or doctor waits for, for people. */
 void dr_dial_tell(const struct dr_options *o, const struct dr_boot_client *boot);

@@ -8,8 +8,8 @@
 #include "orchestrator/engine/engine.h"
 #include "orchestrator/plan/probe.h"
 #include "orchestrator/session/offer.h"
+#include "orchestrator/session/probe.h"
 #include "orchestrator/session/unused.h"
-#include "topology/reach.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -293,7 +293,7 @@ static void on_offer(void *arg, const json_t *params, const unsigned *gpus, unsi
 			    v->boot, s->plan.rail[i][DR_PLAN_SERVER].address, &e))
 			dr_info("server", "no resume over %s: %s",
 				s->plan.rail[i][DR_PLAN_SERVER].address, e.text);
-	dr_session_warn_one_rail(&s->plan);
+	dr_session_warn_rails(s);
 	dr_session_record_detection(s);
 	dr_output_start(s->out, s->rec);
 }
@@ -514,17 +514,11 @@ static void tell_silent(const struct server *v)
 	for (unsigned i = 0; i < m->n_rails; i++) {
 		const struct dr_plan_rail *own = &v->s.plan.rail[i][DR_PLAN_SERVER],
 					  *there = &v->s.plan.rail[i][DR_PLAN_CLIENT];
-		const struct dr_reach reach = { .ifname = own->name,
-			.local = (const struct sockaddr *)&own->addr,
-			.peer = (const struct sockaddr *)&there->addr,
-			.ports = "--data-ports",
-			.err = m->rail[i] ? m->rail[i]->err : 0 };
-		char why[300] = "check that this host's firewall admits TCP and UDP on it "
-				"(--data-ports A-B sets the ports), then the way between";
+		char why[300];
 
 		if (!m->rail[i] || m->rail[i]->proven || (k && k->bypass))
 			continue;
-		(void)dr_reach_own_cause(&reach, why, sizeof(why));
+		dr_probe_why(&v->s.plan, m, i, why, sizeof(why));
 		say(v, true, "client %s: %s %s, port %u: no connection from %s: %s", v->client,
 			own->name, own->address, own->mtu_port, there->address, why);
 	}

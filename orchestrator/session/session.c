@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "orchestrator/engine/rail_cuda.h"
+#include "topology/reach.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -106,8 +107,32 @@ int dr_session_open(struct dr_session *s, struct dr_err *e)
 	return rc;
 }
 
-void dr_session_warn_one_rail(const struct dr_plan *p)
+static void warn_of_arp(const struct dr_plan *p, enum dr_plan_end here)
 {
+	for (unsigned i = 0; i < p->n_rails; i++)
+		for (unsigned k = 0; k < p->n_rails; k++) {
+			const struct dr_plan_rail *a = &p->rail[i][here], *b = &p->rail[k][here];
+
+			if (strcmp(a->name, b->name) == 0 ||
+				!dr_reach_flux("", a->name, &a->addr, &b->addr,
+					DR_MAX(a->prefix, b->prefix)))
+				continue;
+			dr_warn("rails",
+				"%s and %s of the %s share a subnet and answer ARP for each other: a "
+				"rail is lost when its packets reach the other NIC; sysctl -w "
+				"net.ipv4.conf.all.arp_ignore=1 net.ipv4.conf.all.arp_announce=2 "
+				"there, or one subnet per rail",
+				a->name, b->name, here == DR_PLAN_CLIENT ? "client" : "server");
+			return;
+		}
+}
+
+void dr_session_warn_rails(const struct dr_session *s)
+{
+	const struct dr_plan *p = &s->plan;
+
+	if (!s->route.same_host)
+		warn_of_arp(p, s->side);
 	if (p->n_rails == 1)
 		dr_warn("rails",
 			"one rail only: every channel is unprotected, a lost link ends the run; "
@@ -147,7 +172,7 @@ int dr_session_loss(const struct dr_session *s, int err, const char **what)
 
 	*what = err != -ENETDOWN ? "channel ended"
 		: up		 ? "both paths lost"
-				 : "the data paths never came up (see firewalls and --data-ports)";
+				 : "the data paths never came up";
 	return err != -ENETDOWN || up ? DR_EXIT_TRANSPORT : DR_EXIT_PEER;
 }
 

@@ -252,7 +252,7 @@ struct dr_local {
 	unsigned n_failed; /* channels, and GPUs that could not start */
 	int64_t fail_silent_ns; /* before the failures: longest time without delivery or acknowledgement; DR_UNSET */
 	int fail_err;
-	char fail_text[200];
+	char fail_text[300];
 	unsigned unprotected; /* channels with a shadow that is down now */
 
 	struct dr_phase phase;
@@ -381,8 +381,9 @@ int64_t dr_local_again(const struct dr_local *l, const struct dr_local_gpu *g);
  * numbers. */
 int dr_session_check_limits(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 
-/* Warns if the session has one rail only; at both ends, when it begins. */
-void dr_session_warn_one_rail(const struct dr_plan *p);
+/* Warns if the session has one rail only, or rails of this end answer ARP for each other; at both
+ * ends, when it begins. */
+void dr_session_warn_rails(const struct dr_session *s);
 
 /*
  * live.c. The rows of --metrics-listen, from the workers' relaxed counters and from snapshots, twice a second. Sums go on

@@ -8,10 +8,11 @@
 
 enum { NAMED_MAX = 4 }; /* for each reason */
 
+/* Also one that another device has, too. */
 static const struct dr_netdev_addr *global_addr(const struct dr_netdev *d)
 {
 	for (unsigned i = 0; i < d->n_addrs; i++)
-		if (d->addrs[i].global)
+		if (d->addrs[i].global || d->addrs[i].shared)
 			return &d->addrs[i];
 	return NULL;
 }
@@ -135,34 +136,37 @@ void dr_unused_take(struct dr_record *rec, const json_t *reply)
 		       r.side == DR_END_SERVER) dr_record_add(rec, unused_nics, &r);
 }
 
-static void end_group(const struct dr_unused_nic_row *last, unsigned n, char *buf, size_t len)
+/* The reason of a row that is the first one of this side with it; else NULL. */
+static const char *new_reason(const struct dr_record *rec, size_t row, int side)
 {
-	if (n > NAMED_MAX)
-		dr_append(buf, len, " and %u more", n - NAMED_MAX);
-	if (n)
-		dr_append(buf, len, ": %s", last->reason);
+	const struct dr_unused_nic_row *v = rec->unused_nics.v;
+
+	for (size_t i = 0; i < row; i++)
+		if (v[i].side == side && strcmp(v[i].reason, v[row].reason) == 0)
+			return NULL;
+	return v[row].side == side ? v[row].reason : NULL;
 }
 
 bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len)
 {
-	const struct dr_unused_nic_row *last = NULL;
-	unsigned n = 0; /* with the reason of the last one */
+	const struct dr_unused_nic_row *v = rec->unused_nics.v;
 
 	buf[0] = '\0';
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
-		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+		const char *reason = new_reason(rec, i, side);
+		unsigned n = 0;
 
-		if (r->side != side)
+		if (!reason)
 			continue;
-		if (!last || strcmp(last->reason, r->reason) != 0) {
-			end_group(last, n, buf, len);
-			dr_append(buf, len, "%s", last ? "; " : "not used: ");
-			n = 0;
-		}
-		if (n++ < NAMED_MAX)
-			dr_append(buf, len, "%s%s (%s)", n > 1 ? ", " : "", r->nic, r->address);
-		last = r;
+		dr_append(buf, len, "%s", buf[0] ? "; " : "not used: ");
+		for (size_t k = i; k < rec->unused_nics.n; k++)
+			if (v[k].side == side && strcmp(v[k].reason, reason) == 0 &&
+				n++ < NAMED_MAX)
+				dr_append(buf, len, "%s%s (%s)", n > 1 ? ", " : "", v[k].nic,
+					v[k].address);
+		if (n > NAMED_MAX)
+			dr_append(buf, len, " and %u more", n - NAMED_MAX);
+		dr_append(buf, len, ": %s", reason);
 	}
-	end_group(last, n, buf, len);
 	return buf[0];
 }

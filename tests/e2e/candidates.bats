@@ -134,7 +134,8 @@ blocks() {
 	link rail1 10.99.1
 	server_in_b
 	uses rail0 rail1
-	[[ $(tr -s '\n ' ' ' <<<"$output") == *"loop4 (10.96.4.1) and 2 more: tunnel or another virtual device"* ]]
+	[[ $(tr -s '\n ' ' ' <<<"$output") == *"loop3 (10.96.3.1) and 3 more: tunnel or another virtual device"* ]]
+	says "tunnel or another virtual device"
 	run -0 ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.99.255.2 -g 0-1 -N 1 -D 100ms
 	[[ $output == *"2 GPUs x 2 NICs (rail0, rail1)"* ]]
 	stop pid
@@ -159,6 +160,7 @@ blocks() {
 	holds c.json '.topology.rails | length == 16 and map(.ifname) == [range(16) | "rail\(.)"]'
 	holds c.json '[.topology.unused_nics[] | select(.side == "client" and (.reason | contains("beyond 16 rails")))] | length == 48'
 	[[ $(tr -s '\n ' ' ' <<<"$output") == *"rail16 (10.98.16.1), "*" and 44 more: no partner at the other end, or beyond 16 rails"* ]]
+	says "no partner at the other end, or beyond 16 rails"
 	exchange
 }
 
@@ -201,7 +203,9 @@ blocks() {
 	given "$B" lo 10.99.2.1/32
 	server_in_b
 	uses rail0 rail1
+	says "no partner at the other end"
 	given "$A" lo 10.99.1.1/32
 	uses rail0
+	says "no global address of its own"
 	holds c.json '.topology.unused_nics | any(.nic == "rail2" and .side == "client")'
 }

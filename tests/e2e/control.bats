@@ -64,6 +64,7 @@ default_over() {
 	client_to 10.98.0.2 # the server follows the client
 	rails_are e0 e1
 	[[ $output != *"carries control"* ]]
+	says "management NIC: it has the default route"
 	default_over "$B" ctl0
 	client_to 10.98.0.2
 	rails_are e0 e1

@@ -123,6 +123,11 @@ takes() {
 	[[ $(grep -oE '^[^ ]*x.md: [^:]*' <<<"$output" | sed 's/.*x.md: //') == $'--prom\ndemo -g 0 --rails eth0\n--matrix=maybe\n--railz\ntopo --data-ports 1-2' ]]
 }
 
+@test "each condition of docs/QUESTIONS.md has a test that reads what is printed from there" {
+	run -0 "$BATS_TEST_DIRNAME/../questions.py" rows "$BATS_TEST_DIRNAME"/*.bats
+	[[ $output == *" rows" && ${output% rows} -gt 30 ]]
+}
+
 @test "-v logs information, -vv also debug lines" {
 	local run=("$DUALRAIL" demo -g 0 --memory host --test bw -D 0.1 -w 0)
 	tells 0 " info " "${run[@]}" -v

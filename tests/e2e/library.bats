@@ -116,6 +116,62 @@ whole() { gone || (($(open_lanes) == 0)); }
 	every_block_is_right 64
 }
 
+# impatient: the example, whose connections have 1.5 s to come up.
+impatient() {
+	sed 's/\.size = sizeof(opts)/&, .connect_timeout_ms = 1500/' "$EXAMPLE/blocks.c" >impatient.c
+	cc -std=c11 -D_POSIX_C_SOURCE=200809L -I"$DR_ROOT/library" impatient.c -L"$DR_BUILD" -ldualrail -o impatient
+}
+
+# rejects RULE: in the host firewall of B.
+rejects() {
+	ip netns exec "$B" nft -f - <<-END || skip "no nftables here"
+		add table inet f
+		add chain inet f i { type filter hook input priority 0; }
+		add rule inet f i $1
+	END
+}
+
+@test "a NIC of the peer that never answers is named with the cause, and the other one carries the blocks" {
+	local receiver
+	command -v nft >/dev/null || skip "needs nft"
+	two_rails
+	build_example
+	rejects 'iifname "rail1" drop'
+	background receive ip netns exec "$B" ./blocks receive --nics rail0,rail1 --handle handle
+	receiver=$pid
+	background send ip netns exec "$A" ./blocks send --nics rail0,rail1 --handle handle --faults 0
+	ends "$pid" 0
+	ends "$receiver" 0
+	# Who noticed it first; the other one has no time to.
+	grep -q 'warn library: rail1 never came up: no answer from 10.99.1.[12]' send.err receive.err
+	says "libdualrail: a NIC of the peer that never answers" send.err receive.err
+}
+
+@test "no data connection comes up: the end that dials has its last error, this process's before the firewall's" {
+	local receiver port limit
+	command -v nft >/dev/null || skip "needs nft"
+	two_rails
+	build_example
+	impatient
+	for limit in "$(ulimit -n)" 15; do
+		rm -f handle
+		background receive ip netns exec "$B" ./impatient receive --nics rail0,rail1 --handle handle
+		receiver=$pid
+		wait_for test -s handle
+		port=$(ip netns exec "$B" ss -tlnH | awk '{ sub(".*:", "", $4); print $4; exit }')
+		rejects "iifname { rail0, rail1 } tcp dport != $port reject with tcp reset"
+		run -1 timeout "$WAIT_S" ip netns exec "$A" bash -c 'ulimit -n "$1"; exec ./impatient send --nics rail0,rail1 --handle handle' - "$limit"
+		ends "$receiver" 1
+		ip netns exec "$B" nft flush ruleset
+		if ((limit == 15)); then
+			[[ $output == *"rail0 never came up: this process has no file descriptor left; raise ulimit -n"* ]]
+		else
+			[[ $output == *"rail0 never came up: 10.99.0.2 on port "*" is rejected (Connection refused)"* ]]
+			grep -q 'rail[01] never came up: no answer from 10.99.[01].1' receive.err
+		fi
+	done
+}
+
 # bats test_tags=nightly
 @test "the manual pages of the library have no warnings, and man finds each of them by its name" {
 	local page name

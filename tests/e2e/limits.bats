@@ -21,6 +21,7 @@ UNDER=(bash -c 'ulimit -Sn "$1" && ulimit -Hn "$2" && exec "${@:3}"' -)
 	start_server
 	tells 2 "needs about 106 open files at the client, whose hard limit is 100; raise it (ulimit -Hn" \
 		"${UNDER[@]}" 100 100 "$DUALRAIL" client 127.0.0.1 --port "$port" -g 0-1 -N 16
+	says "hard limit of open files; the soft one is raised by itself"
 	free_port
 	start server "${UNDER[@]}" 100 100 "$DUALRAIL" server -g 0-1 --port "$port"
 	wait_for grep -q listening server.err
@@ -33,15 +34,18 @@ UNDER=(bash -c 'ulimit -Sn "$1" && ulimit -Hn "$2" && exec "${@:3}"' -)
 	start_server --max-memory 9T
 	tells 2 "MiB for channels at the server, which has free, in the host and its cgroup," \
 		client -N 64 --window 256 --chunk 64M -s 64M
+	says "memory of the host, or of the cgroup (memory.max, also of groups above it)"
 }
 
 @test "too few ports: status 2 before the run names the setting" {
 	two_rails
 	server_in_b
 	tells 2 "needs 4 ports at the client, where --data-ports has 3" client_in_a --data-ports 30000-30002
+	says "--data-ports has too few ports"
 	gives 0 client_in_a --data-ports 30000-30003 -D 100ms -q
 	ip netns exec "$A" sysctl -qw net.ipv4.ip_local_port_range="40000 40007"
 	tells 2 "ports at the client, where net.ipv4.ip_local_port_range has 8" client_in_a
+	says "the range of ephemeral ports is small"
 	# Taken by others.
 	ip netns exec "$A" sysctl -qw net.ipv4.ip_local_port_range="41000 41019"
 	start taker ip netns exec "$A" python3 -c '
@@ -52,6 +56,7 @@ print("taken", flush=True)
 time.sleep(600)'
 	wait_for grep -q taken taker.out
 	tells 3 "widen net.ipv4.ip_local_port_range" client_in_a --connect-timeout 1s
+	says "others have taken the ephemeral ports"
 }
 
 @test "counters of a NIC that grew during the run are in the result" {
@@ -68,6 +73,7 @@ time.sleep(600)'
 	grep -q '^dualrail_nic_link_changes{.*nic="rail0"' c.prom
 	grep -q 'carrier_changes +' c.csv
 	grep -q 'COUNTERS: server rail0: .*carrier_changes +' client.out
+	says "a NIC counts errors, drops or link changes" client.out
 }
 
 @test "whether each end got the processor is in the result" {
@@ -77,4 +83,34 @@ time.sleep(600)'
 	holds c.json '.environment.ends | all(.stall_us >= 0 and has("cpu_quota") and has("throttled") and has("throttled_us"))'
 	grep -q '^environment,' c.csv
 	grep -q '^dualrail_stall_longest_seconds{' c.prom
+}
+
+# A cgroup of the client's own, whose files the test writes.
+# shellcheck disable=SC2016 # for that shell
+@test "a quota that stopped the processes of an end is in the result" {
+	[[ $(id -u) == 0 ]] || skip "needs root for a mount namespace"
+	start_server
+	mkdir group
+	echo 200000 100000 >group/cpu.max
+	printf 'nr_throttled 3\nthrottled_usec 5000\n' >group/cpu.stat
+	start client unshare -m sh -c 'mount --bind group /sys/fs/cgroup && exec "$@"' - \
+		"$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -i 100ms -D 500ms --json=c.json
+	wait_for flowing
+	printf 'nr_throttled 15\nthrottled_usec 345000\n' >group/cpu.stat
+	ends "$client" 0
+	holds c.json '.environment.ends[] | select(.side == "client") |
+		.cpu_quota == 2 and .throttled == 12 and .throttled_us == 340000'
+	says "a quota of processor time (cpu.max)" client.out
+}
+
+@test "an end that was stopped says how late its workers were" {
+	local until
+	start_server
+	under_way start_client --test failover --allow-faults --fault close:path=0,at=300ms,for=300ms
+	kill -STOP "$client"
+	until=$((${EPOCHREALTIME/./} + 100000))
+	wait_for eval '((${EPOCHREALTIME/./} > until))'
+	kill -CONT "$client"
+	ends "$client" 0 8
+	says "a worker did not get the processor" client.out
 }

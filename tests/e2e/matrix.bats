@@ -133,6 +133,7 @@ start_in_namespaces() {
 	judge_status 100 0
 	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"server not used: ctl0 (10.98.255.2): control connection"$'\n'* ]]
 	[[ $output == *"control connection over ctl0, so ctl0 carries no data; "* ]]
+	says "control connection"
 	ip -n "$B" link set rail1 down
 	# More than fits into a line.
 	ip -n "$A" link add management-nic0 up type veth peer name unused0
@@ -140,7 +141,9 @@ start_in_namespaces() {
 	ip -n "$A" addr add 10.98.77.1/24 dev management-nic0
 	run -7 "${run[@]}" --baseline good.json --json=c.json
 	[[ $output == *$'\n'"not used: rail1 (10.98.1.1): no carrier; ctl0 "* ]]
+	says "no carrier"
 	[[ $output == *$'\n'"server not used: rail1 (10.98.1.2): down; ctl0 "* ]]
+	says "down"
 	grep -q "(10.98.77.1): tunnel or another virtual device$" <<<"$output"
 	awk '/^(server )?not used/ { on = 1 } /^NUMA/ { exit } on && length > 100 { print; bad = 1 } END { exit bad }' <<<"$output"
 	holds c.json '.errors[0].text == "rail1 is in the baseline, not in this run: its link is down"'
@@ -186,6 +189,7 @@ start_in_namespaces() {
 	holds w.json '[.pairs[].lanes[].client_nic] | unique == ["rail0", "rail1"]'
 	run "$DR_BUILD/tests/plugin/ring_main" --log --netns "$A,$B" --bytes 8K "$DR_BUILD/libnccl-net-ha.so"
 	[[ $status == 0 && $output == *"out0 is not used: bridge without a physical port"* ]]
+	says "bridge without a physical port"
 	cc -D_POSIX_C_SOURCE=200809L -I"$DR_ROOT/library" "$DR_ROOT/docs/examples/kvblocks/blocks.c" -L"$DR_BUILD" -ldualrail -o blocks
 	start receive ip netns exec "$A" env LD_LIBRARY_PATH="$DR_BUILD" ./blocks receive --nics auto --handle handle
 	wait_for test -e handle

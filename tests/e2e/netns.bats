@@ -223,6 +223,7 @@ control_port() {
 	server_in_b --rails rail0,rail1
 	tells 3 "rail rail0 10.99.0.1 -> the server's rail0 10.99.0.2 never came up: rail0 is down" \
 		ip netns exec "$A" "$DUALRAIL" client 10.99.255.2 "${SMALL[@]}" --rails rail0,rail1
+	says "the link is down"
 	ip -n "$A" link set rail0 up
 	ip -n "$B" link set rail0 down
 	tells 3 "rail rail0 10.99.0.1 -> the server's rail0 10.99.0.2 never came up: rail0 is down" \

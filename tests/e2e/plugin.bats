@@ -148,6 +148,7 @@ record() {
 	gives 1 "$ring" --limit "$limit" --netns "$A,$B" "$plugin"
 	tells 1 "${few/=/=}: no port of these 3 is free; a process needs 1, and with tcp 3 on a NIC for each device of a peer" \
 		env "$few" "$ring" --log --limit "$limit" --netns "$A,$B" "$plugin"
+	says "NCCL plugin: the range of ports is too small, or its ports are taken"
 }
 
 @test "link down under collectives, twice with a return between" {
@@ -184,6 +185,13 @@ record() {
 	passes "$ring" --limit "$limit" --netns "$A,$B" --log --do "5:bash act undrop $A rail0" "$plugin"
 	# Each rank says so once.
 	[ "$(grep -c 'WARN NET/HA session: rail0 to 10.99.[01].[12]:[0-9]* never came up: .*HA_NCCL_PORTS' <<<"$output")" -eq 2 ]
+	says "NCCL plugin: a device that no peer answers on"
+}
+
+@test "NCCL_SOCKET_IFNAME names an interface that does not exist: the devices there are" {
+	rails
+	NCCL_SOCKET_IFNAME="=eth7,rail0,rail1" passes "$ring" --limit "$limit" --netns "$A,$B" --log "$plugin"
+	says "NCCL plugin: NCCL_SOCKET_IFNAME names an interface that does not exist"
 }
 
 @test "both links down: an error at both ranks" {

@@ -280,6 +280,7 @@ scale() {
 	ends "$zero" 3
 	holds s.json '[.nodes[].host] == ["first.example", "second.example", "third.example"]'
 	holds s.json '.findings | map(.text) | any(contains("rank 2 (third.example)"))'
+	says "sweep: the nodes' kernels have other names than the host file, or all the same one" s.json
 }
 
 @test "what a document of --resume names acts on no terminal" {
@@ -312,6 +313,7 @@ scale() {
 	# The name of a node in its own /etc/hosts.
 	tells 3 "this is an address of this node itself, which is not rank 0: look for the name in /etc/hosts, or give --coordinator" \
 		"$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.1.1:"$port" --join-timeout 300ms
+	says "sweep: the name of rank 0 is a loopback address (127.0.1.1) on another node"
 	start zero "$DUALRAIL" sweep --rank 0 --nodes 2 --coordinator 127.0.0.1:"$port" --allow-from 192.0.2.0/24
 	run "$DUALRAIL" sweep --rank 1 --nodes 2 --coordinator 127.0.0.1:"$port" --join-timeout 300ms
 	[ "$status" -eq 3 ]

@@ -49,6 +49,7 @@ shadow_of() {
 	run -0 "$DUALRAIL" topo --topology "$machines/dgx.xml"
 	[[ $output == *"GPU 5   8 channels: primary rdma5, shadow rdma7 (nearest: same PCI switch)"* ]]
 	grep -Eq '^eno1 .* slower than a tenth of the fastest$' <<<"$output"
+	says "slower than a tenth of the fastest"
 	grep -Eq '^rdma3 +mlx5_3 +0000:25:00.0 +0 up +200 +9000 +10.0.3.1/24 +3$' <<<"$output"
 	grep -Eq '^5 +0000:93:00.0 +1  system .* switch +switch +root' <<<"$output"
 }

@@ -150,6 +150,7 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 @test "a server with a NIC that does not exist: status 2 at once, lists those there are" {
 	refuses 2 "--rails: 'nosuch0' is neither a device nor an address of this host; devices: lo" \
 		timeout "$WAIT_S" "$DUALRAIL" server -g 0 --rails lo@127.0.0.2,nosuch0
+	says "server --rails names a NIC that does not exist"
 	refuses 2 "192.0.2.77" timeout "$WAIT_S" "$DUALRAIL" server -g 0 --rails 192.0.2.77
 }
 
@@ -159,6 +160,17 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	tells 0 PASS client --data-ports 31000-31003 -D 0.1 -w 0
 	start_server --control 127.0.0.1 --data-ports 31000-31002
 	tells 2 "the run needs 4 ports at the server, where --data-ports has 3; name more" client
+}
+
+@test "the --data-ports of an end are others': status 2 before the run, with how many it needs" {
+	start_server
+	local taken
+	start taker python3 -IS "$BATS_TEST_DIRNAME/../ports.py" listen
+	wait_for test -s taker.out
+	read -r taken <taker.out
+	tells 2 "client: --data-ports $taken-$((taken + 15)): none of them is free; this run needs 4 on each NIC" \
+		client --data-ports "$taken-$((taken + 15))"
+	says "others have taken the ports of --data-ports"
 }
 
 @test "--pin beyond the CPUs: status 2, names how many there are" {

@@ -26,11 +26,9 @@ static void own_rails(struct dr_doctor_nic nic[RAILS])
 static void judge(const struct dr_plan_probe *probe)
 {
 	struct dr_doctor d = { .run = { .gpus = 8 }, .n = RAILS };
-	struct sockaddr_storage end[DR_RAILS_MAX];
 	json_t *doc;
 
 	own_rails(d.nic);
-	dr_doctor_ends(&d, probe, end);
 	dr_check_peer(&d, probe);
 	dr_assert(d.f.n > 0);
 	for (size_t i = 0; i < d.f.n; i++) {

@@ -11,6 +11,7 @@
 #include "transport/tcp/tcp.h"
 
 #include "base/clock.h"
+#include "base/failure.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -228,8 +229,11 @@ void dr_tcp_fail(struct tcp_path *p, enum dr_scope scope, int err, const char *f
 
 void dr_tcp_fail_socket(struct tcp_path *p, int err, const char *doing)
 {
+	const struct tcp_rail *r = tcp_path_rail(p);
 	enum dr_scope scope = DR_SCOPE_PATH;
 
+	if (p->state == TCP_OPENING)
+		dr_failure_keep(&r->par.local, &r->peer, err);
 	switch (-err) {
 	case ENETDOWN:
 	case ENETUNREACH:
