@@ -68,33 +68,6 @@ static void test_a_hole_for_large_packets(void **state)
 	flow_close(&f);
 }
 
-/* The owner has tested it: the rail is left without a stall, and used again when a padded datagram passes. */
-static void test_a_rail_known_to_lose_large_packets(void **state)
-{
-	struct dr_sim_opts o = small_packets();
-
-	(void)state;
-	flow_open(&f, &o, WARM_NS);
-	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, 600);
-	dr_manager_rail_small(f.p.m[0], 0, 1000, "tested", dr_sim_world_clock(f.p.w, 0));
-	flow_for(&f, DR_NS_PER_S);
-	assert_true(f.stall_ns <= 15 * DR_NS_PER_MS);
-	assert_int_equal(sender_stats(&f).active, 1);
-	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_DOWN);
-	dr_manager_rail_small(f.p.m[0], 0, 1000, "told again", dr_sim_world_clock(f.p.w, 0));
-	dr_sim_hole(f.p.w, 0, DR_SIM_NODE0, UINT32_MAX);
-	flow_for(&f, 4 * DR_NS_PER_S);
-	assert_int_equal(f.p.m[0]->rail[0].state, DR_RAIL_ALIVE);
-	assert_int_equal(sender_stats(&f).active, 0);
-	flow_close(&f);
-	/* Conservative detection leaves it to the kernel or the NIC. */
-	flow_open_with(&f, &o, DR_DETECT_CONSERVATIVE, WARM_NS);
-	dr_manager_rail_small(f.p.m[0], 0, 1000, "tested", dr_sim_world_clock(f.p.w, 0));
-	flow_for(&f, DR_NS_PER_S);
-	assert_int_equal(sender_stats(&f).active, 0);
-	flow_close(&f);
-}
-
 /* While the other rail is away for a moment, the grey one is all there is, and a connection over it comes up.
  * It is left as soon as the other one is back. */
 static void test_a_grey_rail_is_no_refuge(void **state)
@@ -535,7 +508,6 @@ int main(void)
 		cmocka_unit_test(test_a_black_hole_under_data_is_found_fast),
 		cmocka_unit_test(test_a_switch_after_an_own_stall_says_so),
 		cmocka_unit_test(test_a_hole_for_large_packets),
-		cmocka_unit_test(test_a_rail_known_to_lose_large_packets),
 		cmocka_unit_test(test_a_grey_rail_is_no_refuge),
 		cmocka_unit_test(test_a_hole_far_away),
 		cmocka_unit_test(test_only_datagrams_pass),

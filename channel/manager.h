@@ -149,10 +149,6 @@ int64_t dr_manager_deadline(const struct dr_manager *m);
 bool dr_manager_idle(struct dr_manager *m, int64_t now_ns);
 /* The link of device ifindex went down or up (netlink). */
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now_ns);
-/* Datagrams of `size` bytes do not arrive at the peer's end of the rail: with fast detection it is down until one
- * does. Ignored where the kind has no padded datagrams. */
-void dr_manager_rail_small(
-	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now_ns);
 /* The detection bound in ns for these parameters, printed with every failover result. */
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
 /* Starts to close all channels; does not block. To be driven until dr_manager_closed, see

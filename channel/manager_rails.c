@@ -391,23 +391,6 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 	}
 }
 
-void dr_manager_rail_small(
-	struct dr_manager *m, unsigned rail, uint32_t size, const char *why, int64_t now)
-{
-	dr_assert(rail < m->prm.n_rails);
-	if (!m->prm.transport->rail_padded || size <= DR_DGRAM_MAX ||
-		m->prm.detect != DR_DETECT_FAST)
-		return;
-	m->now = now;
-	dr_peer_lock(m);
-	dr_manager_take_verdicts(m);
-	if (m->rail[rail].state == DR_RAIL_ALIVE) {
-		dr_manager_rail_fell(m, rail, true, -EMSGSIZE, why);
-		dr_hb_padded_size(m->hb, rail, size);
-	}
-	dr_peer_unlock(m);
-}
-
 /* The rail may be repaired by a smaller MTU: new connections show it. */
 static void resize(struct dr_manager *m, unsigned r)
 {

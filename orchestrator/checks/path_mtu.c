@@ -21,7 +21,7 @@ void dr_doctor_path_mtu(const struct dr_probe *probe, unsigned rail, struct dr_d
 	memcpy(out->address, r[DR_PLAN_CLIENT].address, sizeof(out->address));
 	if (m->rail[rail] && !m->rail[rail]->proven)
 		dr_probe_why(p, m, rail, out->why, sizeof(out->why));
-	out->needed = !dr_probe_answers(probe, rail);
+	out->needed = out->why[0] && !(k && k->bypass);
 	out->nic_mtu = DR_MIN(r[DR_PLAN_CLIENT].mtu, r[DR_PLAN_SERVER].mtu);
 	for (unsigned receiver = 0; receiver < 2; receiver++) {
 		out->way[receiver] = dr_mtu_check_way(m, rail, receiver);

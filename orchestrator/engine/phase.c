@@ -319,10 +319,6 @@ void dr_engine_command(struct dr_engine *g, const struct dr_command *cmd, int64_
 	case DR_CMD_GAPS:
 		dr_engine_gaps(g, cmd);
 		break;
-	case DR_CMD_RAIL_SMALL:
-		dr_manager_rail_small(
-			g->mgr, cmd->channel, (uint32_t)cmd->value, cmd->text, now_ns);
-		break;
 	case DR_CMD_FAIL:
 		for (unsigned i = 0; i < g->n_streams; i++)
 			if (!g->stream[i].failed)

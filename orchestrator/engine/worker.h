@@ -95,8 +95,7 @@ enum dr_command_kind {
 	DR_CMD_BREAK,  /* abort path `path` of channel `channel` (or all: DR_ALL) of GPU `position`;
 			 with break_path: call that instead, so that the failure is detected */
 	DR_CMD_SWITCH, /* planned switch of the same */
-	DR_CMD_RAIL_SMALL, /* rail `channel` carries no datagrams of `value` bytes: it is down for data, with text */
-	DR_CMD_FAIL, /* fail all channels: err, text */
+	DR_CMD_FAIL,   /* fail all channels: err, text */
 	DR_CMD_GAPS, /* of the bulk channels that receive, path: the trial. flag false: note the time between
 			deliveries from now on, and take none for cadence. True: it ends with the next delivery of each
 			channel, which reports its longest interval that ended after value. An interval that the command

@@ -328,9 +328,6 @@ BEGIN
 	F(NUM, speed_gbps, "speed of the slower NIC")
 	G(INT, "mtu_bytes", mtu, "MTU")
 	G(INT, "peer_mtu_bytes", peer_mtu, "MTU of the peer's NIC")
-	G(INT, "path_mtu_to_server_bytes", path_mtu_to_server,
-		"largest packet that arrived at the server, up to the size of a full data packet; null: not tested")
-	G(INT, "path_mtu_to_client_bytes", path_mtu_to_client, "the same at the client")
 	F(INT, numa, "NUMA node of this end's NIC")
 END(dr_rail_fields, "rails", "a pair of NICs, one at each end")
 #undef T

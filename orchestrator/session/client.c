@@ -22,7 +22,6 @@
  */
 
 #define GOODBYE_NS (500 * DR_NS_PER_MS)
-#define MTU_NS (2 * DR_NS_PER_S)
 #define RESOLVE_NS (500 * DR_NS_PER_MS)
 /* Then the user is told what it waits for. */
 #define SILENT_NS DR_NS_PER_S
@@ -193,21 +192,38 @@ static void leave_out(struct dr_client *c, const struct dr_probe *p, unsigned ra
 		own->address, there->address, why);
 }
 
-/* TCP passes on the pair, and no datagram in one direction at least. */
-static void warn_of_datagrams(const struct dr_probe *p, unsigned rail)
+/* What works, and not as well as it could. */
+static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 {
+	const struct dr_plan_rail *own = &p->plan.rail[rail][DR_PLAN_CLIENT],
+				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
 	const struct dr_mtu_rail *r = p->mtu.rail[rail];
+	unsigned smaller = dr_mtu_unequal(&p->plan, rail);
+	char pair[200];
 
+	snprintf(pair, sizeof(pair), "%s %s -> the server's %s %s", own->name, own->address,
+		there->name, there->address);
+	if (smaller)
+		dr_warn("rails",
+			"%s: the MTU is %u at the client and %u at the server: packets have %u bytes; "
+			"set both to one MTU",
+			pair, own->mtu, there->mtu, smaller);
 	if (r && r->proven &&
 		(r->search.own.state == DR_MTU_OPEN || r->search.peer.state == DR_MTU_OPEN))
 		dr_warn("rails",
-			"%s %s -> the server's %s %s passes TCP, but UDP is lost: heartbeats are, "
-			"too, so that a silent loss is found later; admit UDP on the ports of "
-			"--data-ports",
-			p->plan.rail[rail][DR_PLAN_CLIENT].name,
-			p->plan.rail[rail][DR_PLAN_CLIENT].address,
-			p->plan.rail[rail][DR_PLAN_SERVER].name,
-			p->plan.rail[rail][DR_PLAN_SERVER].address);
+			"%s passes TCP, but UDP is lost: heartbeats are, too, so that a silent loss is "
+			"found later; admit UDP on the ports of --data-ports",
+			pair);
+	for (unsigned receiver = 0; receiver < 2; receiver++) {
+		struct dr_mtu_way w = dr_mtu_check_way(&p->mtu, rail, receiver);
+
+		if (w.state == DR_MTU_REFUSED)
+			dr_warn("rails",
+				"%s: a device on the path to the %s has MTU %u, the NICs have %u: "
+				"packets are smaller",
+				pair, receiver == DR_PLAN_SERVER ? "server" : "client", w.bytes,
+				w.full_bytes);
+	}
 }
 
 /* How many were left out, or -ECANCELED. */
@@ -218,7 +234,7 @@ static int judge(struct dr_client *c, const struct dr_probe *p)
 	unsigned silent = 0, first = 0;
 
 	for (unsigned i = p->plan.n_rails; i-- > 0;)
-		if (!dr_probe_answers(p, i)) {
+		if (!dr_probe_answers(&p->plan, &p->mtu, i)) {
 			silent++;
 			first = i;
 		}
@@ -226,10 +242,10 @@ static int judge(struct dr_client *c, const struct dr_probe *p)
 		(named || silent == p->plan.n_rails || c->silent.n + silent > DR_RAILS_MAX))
 		return end_silent(c, p, first, silent);
 	for (unsigned i = 0; i < p->plan.n_rails; i++) {
-		if (!dr_probe_answers(p, i))
+		if (!dr_probe_answers(&p->plan, &p->mtu, i))
 			leave_out(c, p, i);
 		else if (silent == 0)
-			warn_of_datagrams(p, i);
+			warn_of_pair(p, i);
 	}
 	return (int)silent;
 }
@@ -365,7 +381,6 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 		return rc;
 	dr_unused_find(s, &c->silent);
 	dr_unused_take(s->rec, reply);
-	dr_session_mtu_start(s);
 	set_alternatives(c);
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));
@@ -455,8 +470,6 @@ static int dial(struct dr_client *c, struct dr_err *e)
 		.arg = &c->s,
 		.poller = c->s.loop.poller };
 
-	dr_mtu_check_open(&c->s.mtu, &c->s.plan, DR_PLAN_CLIENT, c->s.opt->data_port_min,
-		c->s.opt->data_port_max);
 	json_t *offer = dr_plan_offer(&c->s.plan);
 
 	/* The server's record and log have the same. */
@@ -510,14 +523,6 @@ static int wait_for_data_paths(struct dr_client *c)
 	return rc;
 }
 
-/* See mtu_run.c, 1. What is not known after that is found by the data. */
-static int wait_for_path_mtu(struct dr_client *c)
-{
-	int rc = dr_client_wait(c, !dr_mtu_check_in_doubt(&c->s.mtu), MTU_NS, false);
-
-	return rc == -ETIMEDOUT ? dr_client_check(c) : rc;
-}
-
 static void describe_memory(const struct dr_session *s)
 {
 	char line[320];
@@ -529,7 +534,7 @@ static void describe_memory(const struct dr_session *s)
 
 static void connect_and_measure(struct dr_client *c)
 {
-	if (wait_for_data_paths(c) || wait_for_path_mtu(c))
+	if (wait_for_data_paths(c))
 		return;
 	describe_memory(&c->s);
 	dr_client_phases(c);

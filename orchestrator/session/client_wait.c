@@ -64,7 +64,6 @@ static void channels_ended(struct dr_client *c, int64_t now)
 int dr_client_check(struct dr_client *c)
 {
 	struct dr_session *s = &c->s;
-	struct dr_err e;
 
 	if (c->ending)
 		return 0;
@@ -76,8 +75,6 @@ int dr_client_check(struct dr_client *c)
 		dr_client_end_for(c, DR_EXIT_PEER,
 			s->lost_cause == DR_BOOT_GOODBYE ? DR_REASON_ENDED : DR_REASON_DIED,
 			"server died or ended the session: %s", dr_boot_cause_text(s->lost_cause));
-	else if (dr_session_mtu_check(s, &e))
-		dr_client_end(c, DR_EXIT_ENV, "%s", e.text);
 	return s->status ? -ECANCELED : 0;
 }
 
@@ -115,11 +112,9 @@ int dr_client_turn(struct dr_client *c, int64_t deadline_ns, bool needs_server)
 		next = DR_MIN(next, c->s.failed_ns + DR_SESSION_WHY_NS);
 	if (c->progress_what[0])
 		next = DR_MIN(next, now + PROGRESS_NS);
-	next = DR_MIN(next, dr_session_mtu_deadline(&c->s));
 	dr_loop_turn(&c->s.loop, next);
 	now = dr_now_ns();
 	dr_boot_client_tick(c->boot, now);
-	dr_session_mtu_tick(&c->s, now);
 	if (c->s.local) {
 		dr_local_tick(c->s.local, now);
 		progress(c, now);

@@ -92,16 +92,6 @@ void dr_mtu_check_tick(struct dr_mtu_check *m, int64_t now)
 			dr_mtu_rail_tick(m->rail[i], now);
 }
 
-bool dr_mtu_check_in_doubt(const struct dr_mtu_check *m)
-{
-	for (unsigned i = 0; i < m->n_rails; i++)
-		if (m->rail[i] && !dr_mtu_search_over(&m->rail[i]->search) &&
-			(m->rail[i]->search.own.state == DR_MTU_DOUBT ||
-				m->rail[i]->search.peer.state == DR_MTU_DOUBT))
-			return true;
-	return false;
-}
-
 bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail)
 {
 	const struct dr_mtu_rail *r = m->rail[rail];

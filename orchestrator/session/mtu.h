@@ -6,8 +6,9 @@
 #include "topology/mtu_rail.h"
 
 /*
- * The test of the path MTU of all rails of a plan (topology/mtu_search.h), for sessions and for doctor. The ends tell each
- * other their ports in offer and reply. A peer of an earlier version has none: then nothing is tested.
+ * The test of all pairs of NICs of a plan and of their path MTU (topology/mtu_search.h). The ends
+ * tell each other their ports in offer and reply. A peer of an earlier version has none: then
+ * nothing is tested.
  *
  * open -> (offer and reply) -> start -> tick ... -> close. One thread, non-blocking.
  */
@@ -41,8 +42,6 @@ void dr_mtu_check_start(struct dr_mtu_check *m, const struct dr_plan *p,
 	const uint8_t token[DR_TOKEN_LEN], struct dr_poller *poller, int64_t now);
 int64_t dr_mtu_check_deadline(const struct dr_mtu_check *m);
 void dr_mtu_check_tick(struct dr_mtu_check *m, int64_t now);
-/* Some rail carries small packets, and it is open whether it carries full ones. */
-bool dr_mtu_check_in_doubt(const struct dr_mtu_check *m);
 /* The results of the rail are final. */
 bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail);
 struct dr_mtu_way dr_mtu_check_way(

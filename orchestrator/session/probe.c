@@ -215,13 +215,45 @@ void dr_probe_close(struct dr_probe *p)
 	dr_mtu_check_close(&p->mtu);
 }
 
-bool dr_probe_answers(const struct dr_probe *p, unsigned rail)
+/* The first direction in which full packets are lost. */
+static bool full_packets_lost(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail,
+	enum dr_plan_end *receiver, struct dr_mtu_way *way)
 {
-	const struct dr_mtu_rail *r = p->mtu.rail[rail];
-	const struct dr_transport_kind *k = dr_plan_kind(&p->plan);
+	for (unsigned i = 0; i < 2; i++) {
+		*receiver = i == 0 ? DR_PLAN_SERVER : DR_PLAN_CLIENT;
+		*way = dr_mtu_check_way(m, rail, *receiver);
+		if (dr_mtu_way_hole(p, way))
+			return true;
+	}
+	return false;
+}
+
+bool dr_probe_answers(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail)
+{
+	const struct dr_mtu_rail *r = m->rail[rail];
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	enum dr_plan_end receiver;
+	struct dr_mtu_way way;
 
 	/* Sockets tell nothing of a transport that bypasses the kernel. */
-	return !r || r->proven || (k && k->bypass);
+	return !r ||
+	       ((r->proven || (k && k->bypass)) && !full_packets_lost(p, m, rail, &receiver, &way));
+}
+
+static void describe_lost(const struct dr_plan *p, unsigned rail, enum dr_plan_end receiver,
+	const struct dr_mtu_way *way, char *buf, size_t len)
+{
+	const struct dr_plan_rail *r = p->rail[rail];
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	char fix[48];
+
+	if (!k || !k->fit_packets ||
+		!k->fit_packets(way->bytes, r[0].addr.ss_family == AF_INET6, fix, sizeof(fix)))
+		snprintf(fix, sizeof(fix), "that of both NICs to %u", way->bytes);
+	snprintf(buf, len,
+		"packets above %u bytes to the %s are lost; set the MTU of the switch ports to %u, or %s",
+		way->bytes, receiver == DR_PLAN_SERVER ? "server" : "client",
+		DR_MIN(r[0].mtu, r[1].mtu), fix);
 }
 
 static void describe(const struct dr_plan_rail rail[2], enum dr_plan_end here,
@@ -243,7 +275,13 @@ static void describe(const struct dr_plan_rail rail[2], enum dr_plan_end here,
 void dr_probe_why(
 	const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf, size_t len)
 {
-	describe(p->rail[rail], m->side, m->rail[rail], buf, len);
+	enum dr_plan_end receiver;
+	struct dr_mtu_way way;
+
+	if (full_packets_lost(p, m, rail, &receiver, &way))
+		describe_lost(p, rail, receiver, &way, buf, len);
+	else
+		describe(p->rail[rail], m->side, m->rail[rail], buf, len);
 }
 
 /* The first rail with an error, or the first one. */

@@ -46,8 +46,9 @@ struct dr_probe {
 int dr_probe_run(struct dr_probe *p, struct dr_err *e) DR_MUST_CHECK;
 /* Allowed on a zeroed one, and twice. */
 void dr_probe_close(struct dr_probe *p);
-/* Data of the pair has somewhere to go: the other end answered over it, or it was not tested. */
-bool dr_probe_answers(const struct dr_probe *p, unsigned rail);
+/* The pair is a rail: the other end answered over it, packets of full size too, or it was not
+ * tested. */
+bool dr_probe_answers(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail);
 /* Why the other end of the rail does not answer at this end, with what to do. */
 void dr_probe_why(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf,
 	size_t len);

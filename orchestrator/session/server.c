@@ -54,7 +54,8 @@ struct server {
 	int64_t opened_ns;
 	bool left; /* the client's process is not expected back */
 	int64_t look_ns;
-	bool probed; /* doctor's: no run, no record */
+	bool probed;		 /* doctor's, or before a run: no record */
+	struct dr_mtu_check mtu; /* of a probe */
 
 	unsigned served;
 	int last_status;
@@ -170,11 +171,7 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 	s->plan.topo = s->topo;
 	if (s->plan.locality_known)
 		dr_plan_measure(&s->plan, DR_PLAN_SERVER);
-	rc = dr_plan_settle(&s->plan, e);
-	if (rc == 0)
-		dr_mtu_check_open(&s->mtu, &s->plan, DR_PLAN_SERVER, s->opt->data_port_min,
-			s->opt->data_port_max);
-	return rc;
+	return dr_plan_settle(&s->plan, e);
 }
 
 static int serve(struct server *v, struct dr_err *e)
@@ -191,7 +188,6 @@ static int serve(struct server *v, struct dr_err *e)
 	json_decref(reply);
 	if (rc)
 		return dr_err_set(e, rc, "accept: %s", strerror(-rc));
-	dr_session_mtu_start(s);
 	rc = dr_local_create(s, e);
 	return rc ? rc : dr_local_start(s->local, e);
 }
@@ -223,6 +219,9 @@ static void answer_probe(
 	}
 	if (dr_rails_find(s->opt, &s->plan, &s->route, &nics, rc ? NULL : &why))
 		nics.n = 0;
+	if (rc == 0)
+		dr_mtu_check_open(&v->mtu, &s->plan, DR_PLAN_SERVER, s->opt->data_port_min,
+			s->opt->data_port_max);
 	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
 	dr_settings_read("", &settings);
 	nics.n = DR_MIN(dr_netdev_firsts(nics.v, nics.n), (unsigned)DR_RAILS_MAX);
@@ -240,7 +239,8 @@ static void answer_probe(
 	if (!reply || dr_boot_server_accept(v->boot, reply, 1, 1))
 		dr_boot_server_refuse(v->boot, DR_EXIT_ENV, "the server is out of memory");
 	else if (rc == 0)
-		dr_session_mtu_start(s);
+		dr_mtu_check_start(&v->mtu, &s->plan, dr_control_token(s->control), s->loop.poller,
+			dr_now_ns());
 	json_decref(reply);
 	dr_info("server", "probed by doctor at %s", v->client);
 }
@@ -385,15 +385,13 @@ static int do_inject(struct server *v, const struct dr_message *m, struct dr_err
 	return 0;
 }
 
-/* Paths that were lost are lost at both ends, whoever notices first; and so are rails that carry no data. */
+/* Paths that were lost are lost at both ends, whoever notices first. */
 static void do_abort(struct server *v, const struct dr_message *m)
 {
-	struct dr_err e;
-
 	v->aborted = true;
 	if (v->s.local->n_failed)
 		return;
-	bool own = m->status == DR_EXIT_TRANSPORT || dr_session_mtu_check(&v->s, &e);
+	bool own = m->status == DR_EXIT_TRANSPORT;
 	dr_record_reason(dr_record_errorf(v->s.rec, own ? m->status : DR_EXIT_PEER,
 				 "client ended early with status %d: %s", m->status, m->text),
 		own ? DR_REASON_NONE : DR_REASON_ENDED);
@@ -508,15 +506,14 @@ static void session_line(const struct server *v, int status)
 /* A probe is over, and these NICs have not heard the client. */
 static void tell_silent(const struct server *v)
 {
-	const struct dr_mtu_check *m = &v->s.mtu;
-	const struct dr_transport_kind *k = dr_plan_kind(&v->s.plan);
+	const struct dr_mtu_check *m = &v->mtu;
 
 	for (unsigned i = 0; i < m->n_rails; i++) {
 		const struct dr_plan_rail *own = &v->s.plan.rail[i][DR_PLAN_SERVER],
 					  *there = &v->s.plan.rail[i][DR_PLAN_CLIENT];
 		char why[300];
 
-		if (!m->rail[i] || m->rail[i]->proven || (k && k->bypass))
+		if (dr_probe_answers(&v->s.plan, m, i))
 			continue;
 		dr_probe_why(&v->s.plan, m, i, why, sizeof(why));
 		say(v, true, "client %s: %s %s, port %u: no connection from %s: %s", v->client,
@@ -533,7 +530,7 @@ static void close_session(struct server *v, enum dr_boot_cause cause, const char
 		judge(v, cause, text);
 	else
 		tell_silent(v);
-	dr_mtu_check_close(&s->mtu);
+	dr_mtu_check_close(&v->mtu);
 	if (v->probed)
 		return;
 	dr_inject_end(s);
@@ -687,7 +684,7 @@ static void turn(struct server *v)
 
 	next = DR_MIN(next, check_left(v, now));
 	next = DR_MIN(next, check_time(v, now));
-	next = DR_MIN(next, dr_session_mtu_deadline(s));
+	next = DR_MIN(next, dr_mtu_check_deadline(&v->mtu));
 	size_t intervals = s->rec->intervals.n;
 
 	if (s->local)
@@ -695,7 +692,7 @@ static void turn(struct server *v)
 	dr_loop_turn(&s->loop, next);
 	now = dr_now_ns();
 	dr_boot_server_tick(v->boot, now);
-	dr_session_mtu_tick(s, now);
+	dr_mtu_check_tick(&v->mtu, now);
 	if (!s->local)
 		return;
 	bool rows = dr_local_tick(s->local, now);

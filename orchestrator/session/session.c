@@ -142,7 +142,6 @@ void dr_session_warn_rails(const struct dr_session *s)
 void dr_session_close(struct dr_session *s)
 {
 	dr_local_destroy(s->local);
-	dr_mtu_check_close(&s->mtu);
 	if (s->loop.poller) {
 		dr_inject_fini(s);
 		dr_loop_fini(&s->loop);

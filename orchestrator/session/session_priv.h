@@ -87,9 +87,6 @@ struct dr_session {
 	bool lost;  /* control connection is down now */
 	enum dr_boot_cause lost_cause;
 	int64_t failed_ns; /* when the first channel ended; 0 */
-
-	struct dr_mtu_check mtu;
-	uint32_t mtu_told, mtu_left; /* rails: reported; left by the workers because of a hole */
 };
 
 /* From the first channel that ended until it is clear why: a dead peer's FIN on the control
@@ -118,17 +115,6 @@ void dr_session_on_handles(void *arg, unsigned k, const struct dr_handle *handle
 void dr_session_on_message(void *arg, const json_t *msg);
 void dr_session_on_lost(void *arg, enum dr_boot_cause cause, const char *text);
 void dr_session_on_resumed(void *arg);
-
-/*
- * mtu_run.c. The test of the path MTU begins when the plan is matched, and runs beside the start. A rail with a hole is
- * reported at both ends (log, event, topology.rails[]) and is down for data while another one works.
- */
-void dr_session_mtu_start(struct dr_session *s);
-int64_t dr_session_mtu_deadline(const struct dr_session *s);
-void dr_session_mtu_tick(struct dr_session *s, int64_t now);
-/* No rail carries data in a direction in which the plan has some: -EMSGSIZE with what to do. 0: one does, or
- * none was tested. */
-int dr_session_mtu_check(const struct dr_session *s, struct dr_err *e) DR_MUST_CHECK;
 
 /* inject.c. init and fini are part of dr_session_open and dr_session_close; fini may be called before, and undoes
  * what is left. */
