@@ -8,18 +8,6 @@
 
 /* The other end: what it reports, and checks of both. */
 
-/* What the test of the path MTU found on a rail. */
-struct dr_doctor_path {
-	char nic[IFNAMSIZ], peer_nic[IFNAMSIZ];
-	char address[64];	  /* of the NIC here */
-	char why[400];		  /* the server's NIC does not answer: see dr_reach_describe; "" */
-	bool needed;		  /* then no data flows */
-	unsigned nic_mtu;	  /* the smaller one of both NICs */
-	struct dr_mtu_way way[2]; /* by receiver, enum dr_plan_end */
-	bool hole[2];		  /* see dr_mtu_way_hole */
-	char option[32];	  /* of the transport kind, that avoids the holes; "": none */
-};
-
 /* ---- peer.c ---- */
 
 /* Compares the two ends: GPU counts, rails without partner; link, speed and MTU of each pair. */
@@ -34,11 +22,8 @@ void dr_check_peer_settings(
 const struct dr_plan_probe_nic *dr_doctor_partner(
 	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r);
 
-/* ---- path_mtu.c ---- */
-
-/* The result of a rail of the probe's plan. */
-void dr_doctor_path_mtu(const struct dr_probe *probe, unsigned rail, struct dr_doctor_path *out);
-/* A finding for each direction, or that the server's NIC does not answer. */
-void dr_check_path_mtu(struct dr_doctor *d, const struct dr_doctor_path *p);
+/* path_mtu.c. Of a rail of the probe's plan: a finding for each direction, or that the server's NIC
+ * does not answer. */
+void dr_check_path_mtu(struct dr_doctor *d, const struct dr_probe *probe, unsigned rail);
 
 #endif

@@ -4,6 +4,7 @@
 #include "base/key.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -139,6 +140,58 @@ bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w)
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 
 	return w->state == DR_MTU_HOLE || (w->state == DR_MTU_REFUSED && k && k->bypass);
+}
+
+/* "both NICs' to 1500", or the kind's option. */
+static const char *smaller(const struct dr_plan *p, const struct dr_plan_rail r[2], unsigned bytes,
+	char *buf, size_t len)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+
+	if (!k || !k->fit_packets ||
+		!k->fit_packets(bytes, r->addr.ss_family == AF_INET6, buf, len))
+		snprintf(buf, len, "both NICs' to %u: ip link set %s mtu %u (at the server: %s)",
+			bytes, r[DR_PLAN_CLIENT].name, bytes, r[DR_PLAN_SERVER].name);
+	return buf;
+}
+
+const char *dr_mtu_way_name(
+	const struct dr_plan *p, unsigned rail, enum dr_plan_end receiver, char *buf, size_t len)
+{
+	const struct dr_plan_rail *r = p->rail[rail];
+
+	snprintf(buf, len, "rail %u, %s's %s -> %s's %s", rail, receiver ? "client" : "server",
+		r[!receiver].name, receiver ? "server" : "client", r[receiver].name);
+	return buf;
+}
+
+enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
+	unsigned rail, enum dr_plan_end receiver, struct dr_err *text)
+{
+	struct dr_mtu_way w = dr_mtu_check_way(m, rail, receiver);
+	const struct dr_plan_rail *r = p->rail[rail];
+	char way[80], fix[96];
+
+	dr_mtu_way_name(p, rail, receiver, way, sizeof(way));
+	if (dr_mtu_way_hole(p, &w)) {
+		w.state = DR_MTU_HOLE;
+		dr_err_set(text, -EMSGSIZE,
+			"%s: packets above %u bytes are lost; set the MTU of the switch ports to %u, or %s",
+			way, w.bytes, DR_MIN(r[0].mtu, r[1].mtu),
+			smaller(p, r, w.bytes, fix, sizeof(fix)));
+	} else if (w.state == DR_MTU_REFUSED) {
+		dr_err_set(text, -EMSGSIZE,
+			"%s: a device on the path has MTU %u, the NICs have %u: packets are smaller; "
+			"raise it there (ip route get ADDRESS shows what the kernel has learnt)",
+			way, w.bytes, w.full_bytes);
+	} else if (w.state == DR_MTU_PASSES) {
+		dr_err_set(text, 0, "%s: packets of %u bytes arrive", way, w.bytes);
+	} else {
+		dr_err_set(text, 0,
+			"%s: unknown, too few answers; check for losses: ip -s link show %s", way,
+			r[m->side].name);
+	}
+	return w.state;
 }
 
 unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail)

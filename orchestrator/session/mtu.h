@@ -50,7 +50,13 @@ struct dr_mtu_way dr_mtu_check_way(
 /* Allowed on a zeroed one, and twice. */
 void dr_mtu_check_close(struct dr_mtu_check *m);
 
-/* Larger packets do not arrive, and nobody adapts their size. */
+/* "rail 0, client's eth1 -> server's eth1": buf. */
+const char *dr_mtu_way_name(
+	const struct dr_plan *p, unsigned rail, enum dr_plan_end receiver, char *buf, size_t len);
+/* What the test found in that direction, for people: "WHAT; WHAT TO DO". HOLE where larger packets
+ * do not arrive and nobody adapts their size. */
+enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
+	unsigned rail, enum dr_plan_end receiver, struct dr_err *text);
 bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w);
 /* The two NICs have different MTUs: returns the smaller one; 0: equal or unknown. */
 unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail);

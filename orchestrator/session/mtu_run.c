@@ -35,59 +35,15 @@ static void say(struct dr_session *s, const char *text)
 	dr_record_eventf(s->rec, "path-mtu", "%s", text);
 }
 
-static const char *way_name(
-	const struct dr_session *s, unsigned rail, enum dr_plan_end receiver, char *buf, size_t len)
-{
-	const struct dr_plan_rail *r = s->plan.rail[rail];
-
-	snprintf(buf, len, "rail %u, %s's %s -> %s's %s", rail, receiver ? "client" : "server",
-		r[!receiver].name, receiver ? "server" : "client", r[receiver].name);
-	return buf;
-}
-
-/* "both NICs to 1500", or the kind's option. */
-static const char *smaller(
-	const struct dr_session *s, unsigned rail, unsigned bytes, char *buf, size_t len)
-{
-	const struct dr_transport_kind *k = dr_plan_kind(&s->plan);
-	bool v6 = s->plan.rail[rail][0].addr.ss_family == AF_INET6;
-
-	if (!k || !k->fit_packets || !k->fit_packets(bytes, v6, buf, len))
-		snprintf(buf, len, "both NICs' to %u", bytes);
-	return buf;
-}
-
-static void tell_hole(
-	struct dr_session *s, unsigned rail, enum dr_plan_end receiver, const struct dr_mtu_way *w)
-{
-	unsigned mtu = DR_MIN(s->plan.rail[rail][0].mtu, s->plan.rail[rail][1].mtu);
-	char way[80], fix[48];
-	struct dr_err text;
-
-	dr_err_set(&text, -EMSGSIZE,
-		"%s: packets above %u bytes are lost; set the MTU of the switch ports to %u, or %s",
-		way_name(s, rail, receiver, way, sizeof(way)), w->bytes, mtu,
-		smaller(s, rail, w->bytes, fix, sizeof(fix)));
-	say(s, text.text);
-}
-
 static void tell_way(struct dr_session *s, unsigned rail, enum dr_plan_end receiver)
 {
-	struct dr_mtu_way w = dr_mtu_check_way(&s->mtu, rail, receiver);
 	struct dr_err text;
-	char way[80];
+	enum dr_mtu_state st = dr_mtu_describe(&s->plan, &s->mtu, rail, receiver, &text);
 
-	if (dr_mtu_way_hole(&s->plan, &w)) {
-		tell_hole(s, rail, receiver, &w);
-	} else if (w.state == DR_MTU_REFUSED) {
-		dr_err_set(&text, -EMSGSIZE,
-			"%s: a device on the path has MTU %u, the NICs have %u: packets are smaller",
-			way_name(s, rail, receiver, way, sizeof(way)), w.bytes, w.full_bytes);
+	if (st == DR_MTU_HOLE || st == DR_MTU_REFUSED)
 		say(s, text.text);
-	} else if (w.state == DR_MTU_UNKNOWN && s->mtu.rail[rail]) {
-		dr_info("path-mtu", "%s: unknown, too few answers",
-			way_name(s, rail, receiver, way, sizeof(way)));
-	}
+	else if (st == DR_MTU_UNKNOWN && s->mtu.rail[rail])
+		dr_info("path-mtu", "%s", text.text);
 }
 
 static void record(struct dr_session *s, unsigned rail)
@@ -195,7 +151,7 @@ int dr_session_mtu_check(const struct dr_session *s, struct dr_err *e)
 			"no rail carries data: %s: packets above %u bytes are lost%s; set the MTU of "
 			"the NICs or of the switch ports so that they agree, for example: ip link set "
 			"NIC mtu %u",
-			way_name(s, 0, receiver, way, sizeof(way)), bytes,
+			dr_mtu_way_name(&s->plan, 0, receiver, way, sizeof(way)), bytes,
 			n > 1 ? ", and on the other rails" : "", bytes);
 	}
 	return 0;
