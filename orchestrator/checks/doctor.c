@@ -165,25 +165,10 @@ static void check_machine(struct visit *v)
 		after[i](&v->d);
 }
 
-/* The rail of the probe that is this NIC; -1: it has no partner. */
-static int rail_of(const struct dr_probe *probe, const struct dr_netdev_rail *r)
-{
-	char address[64];
-
-	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
-	for (unsigned i = 0; i < probe->plan.n_rails; i++) {
-		const struct dr_plan_rail *own = &probe->plan.rail[i][DR_PLAN_CLIENT];
-
-		if (strcmp(own->name, r->ifname) == 0 && strcmp(own->address, address) == 0)
-			return (int)i;
-	}
-	return -1;
-}
-
 static void check_paths(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	for (unsigned i = 0; i < d->n; i++) {
-		int rail = rail_of(probe, &d->nic[i].rail);
+		int rail = dr_doctor_rail(&probe->plan, DR_PLAN_CLIENT, d->nic[i].rail.ifname);
 
 		if (rail < 0 || !d->nic[i].rail.running)
 			continue;
@@ -191,11 +176,11 @@ static void check_paths(struct dr_doctor *d, const struct dr_probe *probe)
 	}
 }
 
-static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *probe)
+static void check_settings(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	struct dr_settings own;
 
-	if (!probe->tells)
+	if (!probe->peer.tells)
 		return;
 	dr_settings_read(d->root, &own);
 	for (unsigned i = 0; i < d->n; i++)
@@ -203,26 +188,12 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 	dr_check_peer_settings(d, &own, probe);
 }
 
-/* The run would use another address of a NIC than its first one. */
-static void take_addresses(struct dr_doctor *d, const struct dr_probe *probe)
-{
-	for (unsigned i = 0; i < d->n; i++)
-		for (unsigned k = 0; k < probe->plan.n_rails && rail_of(probe, &d->nic[i].rail) < 0;
-			k++) {
-			const struct dr_plan_rail *own = &probe->plan.rail[k][DR_PLAN_CLIENT];
-
-			if (strcmp(own->name, d->nic[i].rail.ifname) == 0)
-				d->nic[i].rail.addr = own->addr;
-		}
-}
-
 static void check_answers(struct visit *v, const struct dr_probe *probe)
 {
 	dr_find_ok(
 		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, probe->version);
-	take_addresses(&v->d, probe);
-	dr_check_peer(&v->d, &probe->peer);
-	check_settings(&v->d, &probe->peer);
+	dr_check_peer(&v->d, probe);
+	check_settings(&v->d, probe);
 	if (!v->route.same_host)
 		check_paths(&v->d, probe);
 }

@@ -11,16 +11,17 @@
 /* ---- peer.c ---- */
 
 /* Compares the two ends: GPU counts, rails without partner; link, speed and MTU of each pair. */
-void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe);
+void dr_check_peer(struct dr_doctor *d, const struct dr_probe *probe);
 
 /* settings.c. Compares the settings of the hosts and of the NICs of each pair, and says what they cost where that was
  * measured. own: of this host, its nic[] as those of d. */
 void dr_check_peer_settings(
-	struct dr_doctor *d, const struct dr_settings *own, const struct dr_plan_probe *probe);
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_probe *probe);
 
-/* The server's NIC of a rail; NULL: it has no partner, or the server does not report it. */
-const struct dr_plan_probe_nic *dr_doctor_partner(
-	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r);
+/* The first rail of the plan with this NIC at that end; -1: it has no partner. */
+int dr_doctor_rail(const struct dr_plan *plan, enum dr_plan_end end, const char *nic);
+/* The server's NIC of that rail; NULL: there is none, or the server does not report it. */
+const struct dr_plan_probe_nic *dr_doctor_partner(const struct dr_probe *p, const char *nic);
 
 /* path_mtu.c. Of a rail of the probe's plan: a finding for each direction, or that the server's NIC
  * does not answer. */
