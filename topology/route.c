@@ -120,7 +120,10 @@ int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsi
 
 struct dr_netdev_choice dr_route_choice(const struct dr_route *route)
 {
-	return (struct dr_netdev_choice){ .control = (const struct sockaddr *)&route->local,
+	bool known = route->local.ss_family != AF_UNSPEC;
+
+	return (struct dr_netdev_choice){ .control = known ? (const struct sockaddr *)&route->local
+							   : NULL,
 		.reserve_control = route->reserved };
 }
 

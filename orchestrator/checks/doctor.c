@@ -47,26 +47,6 @@ static int control_address(const char *text, struct sockaddr_storage *out, struc
 	return rc;
 }
 
-/* Without HOST, the NIC of the default route is assumed to be the control NIC. */
-static void assume_control(struct visit *v)
-{
-	struct sockaddr_storage far;
-	struct dr_netdev d;
-
-	/* TEST-NET-1: no packet is sent. */
-	if (dr_netdev_addr_parse("192.0.2.1", &far) ||
-		dr_netdev_toward((const struct sockaddr *)&far, NULL, &d, NULL))
-		return;
-	for (unsigned i = 0; i < d.n_addrs; i++)
-		if (d.addrs[i].addr.ss_family == AF_INET && d.addrs[i].global) {
-			v->route.local = d.addrs[i].addr;
-			dr_find_note(&v->d, "control", d.name,
-				"assumed to be the control NIC because it has the default route\n\n\n"
-				"if it is another NIC: give HOST or --control");
-			return;
-		}
-}
-
 static bool find_route(struct visit *v)
 {
 	const struct dr_options *o = v->opt;
@@ -83,8 +63,6 @@ static bool find_route(struct visit *v)
 	/* With HOST, the control NIC is the one on the route to it, as for a client. */
 	if (!o->host && o->control && control_address(o->control, &v->route.local, &e))
 		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
-	if (!o->host && !o->control && !v->d.named)
-		assume_control(v);
 	return true;
 }
 
@@ -109,8 +87,6 @@ static bool find_rails(struct visit *v)
 
 		nic->rail = rails[i];
 		nic->hardware = dr_netdev_by_name(rails[i].ifname, &d, NULL) == 0 && !d.kind[0];
-		nic->counted =
-			!d.loopback && dr_netdev_counters(rails[i].ifindex, &nic->count, NULL) == 0;
 	}
 	return true;
 }
@@ -149,17 +125,13 @@ static void check_nics(struct dr_doctor *d)
 	dr_check_rail_count(d);
 	for (unsigned i = 0; i < d->n; i++) {
 		dr_check_link(d, &d->nic[i]);
-		dr_check_duplex(d, &d->nic[i]);
-		dr_check_counters(d, &d->nic[i]);
 		dr_check_pci_nic(d, &d->nic[i]);
 	}
 	dr_check_speed(d);
 	dr_check_mtu(d);
 	dr_check_arp(d);
-	if (dr_netdev_list(&devs, &n, NULL) == 0) {
-		dr_check_mtu_carriers(d, devs, n);
-		if (!d->named)
-			dr_check_unused(d, devs, n);
+	if (!d->named && dr_netdev_list(&devs, &n, NULL) == 0) {
+		dr_check_unused(d, devs, n);
 		dr_netdev_list_free(devs);
 	}
 }
@@ -193,40 +165,22 @@ static void check_machine(struct visit *v)
 		after[i](&v->d);
 }
 
-/* The rail of the probe that is this NIC; -1: it has no partner. */
-static int rail_of(const struct dr_probe *probe, const struct dr_netdev_rail *r)
-{
-	char address[64];
-
-	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
-	for (unsigned i = 0; i < probe->plan.n_rails; i++) {
-		const struct dr_plan_rail *own = &probe->plan.rail[i][DR_PLAN_CLIENT];
-
-		if (strcmp(own->name, r->ifname) == 0 && strcmp(own->address, address) == 0)
-			return (int)i;
-	}
-	return -1;
-}
-
 static void check_paths(struct dr_doctor *d, const struct dr_probe *probe)
 {
-	struct dr_doctor_path path;
-
 	for (unsigned i = 0; i < d->n; i++) {
-		int rail = rail_of(probe, &d->nic[i].rail);
+		int rail = dr_doctor_rail(&probe->plan, DR_PLAN_CLIENT, d->nic[i].rail.ifname);
 
 		if (rail < 0 || !d->nic[i].rail.running)
 			continue;
-		dr_doctor_path_mtu(probe, (unsigned)rail, &path);
-		dr_check_path_mtu(d, &path);
+		dr_check_path_mtu(d, probe, (unsigned)rail);
 	}
 }
 
-static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *probe)
+static void check_settings(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	struct dr_settings own;
 
-	if (!probe->tells)
+	if (!probe->peer.tells)
 		return;
 	dr_settings_read(d->root, &own);
 	for (unsigned i = 0; i < d->n; i++)
@@ -234,26 +188,12 @@ static void check_settings(struct dr_doctor *d, const struct dr_plan_probe *prob
 	dr_check_peer_settings(d, &own, probe);
 }
 
-/* The run would use another address of a NIC than its first one. */
-static void take_addresses(struct dr_doctor *d, const struct dr_probe *probe)
-{
-	for (unsigned i = 0; i < d->n; i++)
-		for (unsigned k = 0; k < probe->plan.n_rails && rail_of(probe, &d->nic[i].rail) < 0;
-			k++) {
-			const struct dr_plan_rail *own = &probe->plan.rail[k][DR_PLAN_CLIENT];
-
-			if (strcmp(own->name, d->nic[i].rail.ifname) == 0)
-				d->nic[i].rail.addr = own->addr;
-		}
-}
-
 static void check_answers(struct visit *v, const struct dr_probe *probe)
 {
 	dr_find_ok(
 		&v->d, "peer", NULL, "server %s answers, version %s", v->opt->host, probe->version);
-	take_addresses(&v->d, probe);
-	dr_check_peer(&v->d, &probe->peer);
-	check_settings(&v->d, &probe->peer);
+	dr_check_peer(&v->d, probe);
+	check_settings(&v->d, probe);
 	if (!v->route.same_host)
 		check_paths(&v->d, probe);
 }

@@ -27,9 +27,7 @@ struct dr_doctor_run {
 /* A NIC that is or could be a rail. */
 struct dr_doctor_nic {
 	struct dr_netdev_rail rail;
-	bool hardware; /* not veth, bond, tunnel...: PCI and duplex are valid */
-	bool counted;
-	struct dr_netdev_counters count;
+	bool hardware; /* not veth, bond, tunnel...: PCI is valid */
 };
 
 /* What is checked, and what was found. */
@@ -64,23 +62,15 @@ void dr_check_capabilities(struct dr_doctor *d);
 
 /* ---- nics.c: the rails of this machine ---- */
 
-/* Does /sys/class/net/NAME belong to this NIC? It may show another network namespace. */
-bool dr_doctor_sysfs(const struct dr_doctor *d, const struct dr_doctor_nic *nic);
 void dr_check_rail_count(struct dr_doctor *d);
 void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 /* NICs that a run does not use because they are down. devs: all devices of the machine. */
 void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
 void dr_check_speed(struct dr_doctor *d);
-void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 void dr_check_mtu(struct dr_doctor *d);
 /* Several rails in one subnet: by default each NIC answers ARP requests for all addresses of the
  * machine. */
 void dr_check_arp(struct dr_doctor *d);
-/* path_mtu.c. Devices of this machine that carry a rail's packets with a smaller MTU: members of a bond or bridge,
- * the device below a VLAN, the other end of a veth here. */
-void dr_check_mtu_carriers(struct dr_doctor *d, const struct dr_netdev *devs, size_t n);
-/* Errors above one in a million packets, drops above one in ten thousand, since the device exists. */
-void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic);
 
 /* ---- pci.c: PCI links of NICs and GPUs ---- */
 

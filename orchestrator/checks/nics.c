@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/sysfile.h"
 #include "orchestrator/checks/doctor_priv.h"
 #include "topology/reach.h"
 
 #include <inttypes.h>
 #include <string.h>
-
-/* Limits: one in this many packets. A healthy link has none, except a few from when it was plugged in. */
-enum { ERRORS_IN = 1000000, DROPS_IN = 10000 };
 
 void dr_check_rail_count(struct dr_doctor *d)
 {
@@ -56,24 +52,10 @@ void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n
 
 		if (dev->running || dev->loopback || dev->master)
 			continue;
-		if (has_global(dev) && strcmp(dev->kind, "bridge") != 0) {
+		if (has_global(dev) && strcmp(dev->kind, "bridge") != 0)
 			dr_find_warn(d, "link", dev->name,
 				"down: has an address but no carrier, so no rail uses it\n\n\n"
 				"check the cable or port; ip link set %s up",
-				dev->name);
-			continue;
-		}
-		/* Virtual devices come and go by design; a device with a master sends through it. */
-		if (dev->kind[0])
-			continue;
-		if (dev->up)
-			dr_find_warn(d, "link", dev->name,
-				"up, but without carrier: runs do not use it\n\n\n"
-				"check cable, transceiver and switch port: ethtool %s",
-				dev->name);
-		else
-			dr_find_note(d, "link", dev->name,
-				"down: runs do not use it\n\n\nto use it as a rail: ip link set %s up",
 				dev->name);
 	}
 }
@@ -114,35 +96,6 @@ void dr_check_speed(struct dr_doctor *d)
 			"no rail reports its speed (virtual devices do not): reports have no line rate");
 	else if (!slow)
 		dr_find_ok(d, "speed", NULL, "all rails that report a speed: %s", most);
-}
-
-bool dr_doctor_sysfs(const struct dr_doctor *d, const struct dr_doctor_nic *nic)
-{
-	int64_t index;
-
-	return nic->hardware &&
-	       dr_sysfile_number(&index, d->root, "/sys/class/net/%s/ifindex", nic->rail.ifname) &&
-	       index == nic->rail.ifindex;
-}
-
-void dr_check_duplex(struct dr_doctor *d, const struct dr_doctor_nic *nic)
-{
-	const char *name = nic->rail.ifname;
-	char text[32];
-
-	/* If the device is down, duplex cannot be read. */
-	if (!dr_doctor_sysfs(d, nic) ||
-		dr_sysfile_text(text, sizeof(text), d->root, "/sys/class/net/%s/duplex", name) <= 0)
-		return;
-	if (strcmp(text, "full") == 0)
-		dr_find_ok(d, "duplex", name, "full");
-	if (strcmp(text, "half") == 0) /* not "unknown": a virtual device */
-		dr_find_fail(d, "duplex", name,
-			"half duplex: the two directions share the link and collide\n"
-			"half\n"
-			"full\n"
-			"ethtool -s %s autoneg on, and the same at the switch",
-			name);
 }
 
 void dr_check_mtu(struct dr_doctor *d)
@@ -204,30 +157,4 @@ void dr_check_arp(struct dr_doctor *d)
 	if (!bad && d->n > 1)
 		dr_find_ok(
 			d, "arp", NULL, "each rail answers ARP requests for its own address only");
-}
-
-void dr_check_counters(struct dr_doctor *d, const struct dr_doctor_nic *nic)
-{
-	const struct dr_netdev_counters *c = &nic->count;
-	uint64_t packets = c->rx_packets + c->tx_packets, errors = c->rx_errors + c->tx_errors,
-		 drops = c->rx_dropped + c->tx_dropped;
-	bool bad = errors > packets / ERRORS_IN, lossy = drops > packets / DROPS_IN;
-	const char *name = nic->rail.ifname;
-	char remedy[128] = "";
-
-	if (!nic->counted)
-		return;
-	/* The counters start with the device: only repeated readings show whether errors occur now. */
-	if (bad || lossy)
-		snprintf(remedy, sizeof(remedy),
-			"check whether they grow: ip -s -s link show %s; ethtool -S %s; then %s",
-			name, name,
-			bad ? "cable and transceiver" : "the ring sizes: ethtool -g, -G");
-	dr_findings_add(&d->f,
-		bad	? DR_SEVERITY_WARN
-		: lossy ? DR_SEVERITY_NOTE
-			: DR_SEVERITY_OK,
-		"counters", name,
-		"%" PRIu64 " errors and %" PRIu64 " drops in %" PRIu64 " packets so far\n\n\n%s",
-		errors, drops, packets, remedy);
 }

@@ -137,12 +137,22 @@ static void check_device(struct dr_doctor *d, const char *dir, const char *where
 	check_iommu(d, dir, where);
 }
 
+/* Does /sys/class/net/NAME belong to this NIC? It may show another network namespace. */
+static bool sysfs_shows(const struct dr_doctor *d, const struct dr_doctor_nic *nic)
+{
+	int64_t index;
+
+	return nic->hardware &&
+	       dr_sysfile_number(&index, d->root, "/sys/class/net/%s/ifindex", nic->rail.ifname) &&
+	       index == nic->rail.ifindex;
+}
+
 void dr_check_pci_nic(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 {
 	char dir[96];
 
 	snprintf(dir, sizeof(dir), "/sys/class/net/%s/device", nic->rail.ifname);
-	if (dr_doctor_sysfs(d, nic))
+	if (sysfs_shows(d, nic))
 		check_device(d, dir, nic->rail.ifname, false);
 }
 

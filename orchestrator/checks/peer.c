@@ -4,33 +4,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-static const struct dr_plan_probe_nic *nic_at(
-	const struct dr_plan_probe *probe, const char *address)
+int dr_doctor_rail(const struct dr_plan *plan, enum dr_plan_end end, const char *nic)
 {
-	for (unsigned i = 0; i < probe->n_nics; i++)
-		if (strcmp(probe->nic[i].address, address) == 0)
-			return &probe->nic[i];
-	return NULL;
+	for (unsigned i = 0; i < plan->n_rails; i++)
+		if (strcmp(plan->rail[i][end].name, nic) == 0)
+			return (int)i;
+	return -1;
 }
 
-static const struct dr_plan_probe_pair *pair_of(
-	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r)
+const struct dr_plan_probe_nic *dr_doctor_partner(const struct dr_probe *p, const char *nic)
 {
-	char address[64];
+	int rail = dr_doctor_rail(&p->plan, DR_PLAN_CLIENT, nic);
 
-	dr_netdev_addr_format((const struct sockaddr *)&r->addr, address, sizeof(address));
-	for (unsigned i = 0; i < probe->n_pairs; i++)
-		if (strcmp(probe->pair[i].client, address) == 0)
-			return &probe->pair[i];
+	for (unsigned i = 0; rail >= 0 && i < p->peer.n_nics; i++)
+		if (strcmp(p->peer.nic[i].name, p->plan.rail[rail][DR_PLAN_SERVER].name) == 0)
+			return &p->peer.nic[i];
 	return NULL;
-}
-
-const struct dr_plan_probe_nic *dr_doctor_partner(
-	const struct dr_plan_probe *probe, const struct dr_netdev_rail *r)
-{
-	const struct dr_plan_probe_pair *p = pair_of(probe, r);
-
-	return p ? nic_at(probe, p->server) : NULL;
 }
 
 /* ---- checks ---- */
@@ -49,25 +38,19 @@ static void check_gpus(struct dr_doctor *d, const struct dr_plan_probe *probe)
 			d->run.gpus, probe->n_gpus);
 }
 
-static bool is_paired(const struct dr_plan_probe *probe, const struct dr_plan_probe_nic *s)
-{
-	for (unsigned i = 0; i < probe->n_pairs; i++)
-		if (strcmp(probe->pair[i].server, s->address) == 0)
-			return true;
-	return false;
-}
-
 /* NICs that a run does not use because the other end has none in their subnet. */
-static void check_alone(struct dr_doctor *d, const struct dr_plan_probe *probe)
+static void check_alone(struct dr_doctor *d, const struct dr_probe *p)
 {
+	const struct dr_plan_probe *probe = &p->peer;
+
 	for (unsigned i = 0; i < d->n; i++)
-		if (!pair_of(probe, &d->nic[i].rail))
+		if (dr_doctor_rail(&p->plan, DR_PLAN_CLIENT, d->nic[i].rail.ifname) < 0)
 			dr_find_warn(d, "peer-rails", d->nic[i].rail.ifname,
 				"no partner at the server: runs do not use it\n\n"
 				"a NIC of the server in its subnet\n"
 				"check address and link of the server's NIC, then the server's --rails");
 	for (unsigned i = 0; i < probe->n_nics; i++)
-		if (!is_paired(probe, &probe->nic[i]))
+		if (dr_doctor_rail(&p->plan, DR_PLAN_SERVER, probe->nic[i].name) < 0)
 			dr_find_warn(d, "peer-rails", NULL,
 				"the server's %s (%s) has no partner here: runs do not use it\n\n"
 				"a NIC here in its subnet\n"
@@ -107,8 +90,9 @@ static bool check_pair(
 	return d->f.n > before;
 }
 
-void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe)
+void dr_check_peer(struct dr_doctor *d, const struct dr_probe *p)
 {
+	const struct dr_plan_probe *probe = &p->peer;
 	unsigned pairs = 0;
 	bool bad = false;
 
@@ -124,9 +108,9 @@ void dr_check_peer(struct dr_doctor *d, const struct dr_plan_probe *probe)
 		dr_findings_error(&d->f, DR_SEVERITY_FAIL, "peer", NULL, &e);
 		return;
 	}
-	check_alone(d, probe);
+	check_alone(d, p);
 	for (unsigned i = 0; i < d->n; i++) {
-		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, &d->nic[i].rail);
+		const struct dr_plan_probe_nic *s = dr_doctor_partner(p, d->nic[i].rail.ifname);
 
 		if (!s)
 			continue;

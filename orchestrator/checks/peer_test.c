@@ -4,7 +4,7 @@
 #include "orchestrator/checks/peer.h"
 
 static struct dr_doctor_nic here[2], there[2];
-static struct dr_plan_probe told;
+static struct dr_probe told;
 static struct dr_settings settings, own; /* the server's, and those here */
 
 /* Two nodes with two alike rails. */
@@ -23,20 +23,19 @@ static void fresh(void)
 static void answer(unsigned pairs, size_t gpus, const char *why)
 {
 	struct dr_netdev_rail rails[2] = { there[0].rail, there[1].rail };
-	json_t *list = json_array(), *reply;
 	struct dr_err e = { 0 };
-	char a[64], b[64];
+	json_t *reply;
 
+	told.plan.n_rails = pairs;
 	for (unsigned i = 0; i < pairs; i++) {
-		dr_netdev_addr_format((struct sockaddr *)&here[i].rail.addr, a, sizeof(a));
-		dr_netdev_addr_format((struct sockaddr *)&there[i].rail.addr, b, sizeof(b));
-		json_array_append_new(list, json_pack("{s:s, s:s}", "client", a, "address", b));
+		memcpy(told.plan.rail[i][DR_PLAN_CLIENT].name, here[i].rail.ifname, IFNAMSIZ);
+		memcpy(told.plan.rail[i][DR_PLAN_SERVER].name, there[i].rail.ifname, IFNAMSIZ);
 	}
-	reply = dr_plan_probe_reply(json_pack("{s:o}", "rails", list),
+	reply = dr_plan_probe_reply(json_object(),
 		&(struct dr_plan_probe_own){
 			.nic = rails, .n = 2, .settings = &settings, .gpus = gpus, .why = why });
 	assert_non_null(reply);
-	if (dr_plan_probe_read(reply, &told, &e))
+	if (dr_plan_probe_read(reply, &told.peer, &e))
 		fail_msg("%s", e.text);
 	json_decref(reply);
 }
@@ -72,10 +71,10 @@ static void alike(void **state)
 	(void)state;
 	fresh();
 	answer(2, 8, NULL);
-	assert_int_equal(told.n_gpus, 8);
-	assert_int_equal(told.n_nics, 2);
-	assert_string_equal(told.nic[1].name, "ens2");
-	assert_int_equal(told.nic[1].speed_mbps, 400000);
+	assert_int_equal(told.peer.n_gpus, 8);
+	assert_int_equal(told.peer.n_nics, 2);
+	assert_string_equal(told.peer.nic[1].name, "ens2");
+	assert_int_equal(told.peer.nic[1].speed_mbps, 400000);
 	check();
 	assert_int_equal(dr_findings_count(&doctor.f, DR_SEVERITY_OK), doctor.f.n);
 	expect(DR_SEVERITY_OK, "peer-rails", NULL, "2 rails");
@@ -232,18 +231,16 @@ static void earlier_version(void **state)
 		json_pack("{s:[{s:s, s:s}]}", "rails", "client", "10.1.0.1", "address", "10.1.0.2");
 
 	(void)state;
-	assert_int_equal(dr_plan_probe_read(reply, &told, NULL), 0);
+	assert_int_equal(dr_plan_probe_read(reply, &told.peer, NULL), 0);
 	json_decref(reply);
-	assert_false(told.tells);
+	assert_false(told.peer.tells);
 	check();
 	expect(DR_SEVERITY_NOTE, "peer", NULL, "does not report");
 }
 
 static void nonsense(void **state)
 {
-	static const char *const texts[] = { "{}", "[]", "{\"rails\":1}",
-		"{\"rails\":[{\"client\":\"x\"}]}",
-		"{\"rails\":[{\"client\":\"x\",\"address\":\"y\"}]}", "{\"rails\":[],\"look\":{}}",
+	static const char *const texts[] = { "[]", "{\"rails\":[],\"look\":{}}",
 		"{\"rails\":[],\"look\":{\"gpus\":0,\"nics\":[]}}",
 		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[{}]}}",
 		"{\"rails\":[],\"look\":{\"gpus\":1,\"nics\":[],\"why\":7}}",
@@ -257,9 +254,9 @@ static void nonsense(void **state)
 	for (size_t i = 0; i < DR_ARRAY_LEN(texts); i++) {
 		json_t *j = json_loads(texts[i], 0, NULL);
 
-		if (dr_plan_probe_read(j, &told, &e) != -EPROTO)
+		if (dr_plan_probe_read(j, &told.peer, &e) != -EPROTO)
 			fail_msg("taken: %s", texts[i]);
-		assert_int_equal(told.n_pairs + told.n_nics, 0);
+		assert_int_equal(told.peer.n_nics, 0);
 		json_decref(j);
 	}
 }

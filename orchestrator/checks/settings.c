@@ -133,9 +133,9 @@ static bool tells(const struct dr_settings *s)
 }
 
 void dr_check_peer_settings(
-	struct dr_doctor *d, const struct dr_settings *own, const struct dr_plan_probe *probe)
+	struct dr_doctor *d, const struct dr_settings *own, const struct dr_probe *probe)
 {
-	const struct dr_settings *peer = &probe->settings;
+	const struct dr_settings *peer = &probe->peer.settings;
 	size_t before = d->f.n;
 
 	if (!tells(peer)) {
@@ -147,7 +147,7 @@ void dr_check_peer_settings(
 	check_buffers(d, own, peer);
 	check_host(d, own, peer);
 	for (unsigned i = 0; i < d->n; i++) {
-		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, &d->nic[i].rail);
+		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, d->nic[i].rail.ifname);
 
 		if (s)
 			check_nic(d, i, &own->nic[i], s);

@@ -32,22 +32,6 @@ static const struct dr_field nic_fields[] = {
 };
 static DR_FIELDS(nic_table, "nics", nic_fields, struct dr_plan_probe_nic);
 
-static const struct dr_field pair_fields[] = {
-	WORD("client", struct dr_plan_probe_pair, client),
-	WORD("address", struct dr_plan_probe_pair, server),
-};
-static int check_pair(void *row, const json_t *obj, struct dr_err *e)
-{
-	const struct dr_plan_probe_pair *p = row;
-	struct sockaddr_storage sa;
-
-	(void)obj;
-	if (dr_netdev_addr_parse(p->server, &sa))
-		return dr_err_set(e, -EPROTO, "rails.address: \"%s\" is not an address", p->server);
-	return 0;
-}
-static DR_FIELDS(pair_table, "rails", pair_fields, struct dr_plan_probe_pair, .get = check_pair);
-
 /* The object "look" of the reply. */
 static const struct dr_field look_fields[] = {
 	DR_FIELD("gpus", DR_F_UINT, struct dr_plan_probe, n_gpus, .flags = DR_F_REQUIRED, .min = 1,
@@ -66,11 +50,8 @@ static const struct dr_field look_fields[] = {
 };
 static DR_FIELDS(look_table, "look", look_fields, struct dr_plan_probe);
 
-/* "look" is read into the same struct, which is initialised for it, so it comes first. */
 static const struct dr_field reply_fields[] = {
 	{ .name = "look", .kind = DR_F_ROW, .row = &look_table },
-	DR_FIELD_ROWS(
-		"rails", struct dr_plan_probe, pair, n_pairs, pair_table, .flags = DR_F_REQUIRED),
 };
 static DR_FIELDS(reply_table, "reply", reply_fields, struct dr_plan_probe);
 

@@ -29,19 +29,14 @@ struct dr_plan_probe_nic {
 	int tso, gso, gro; /* as struct dr_settings_nic, plus one: 0 unknown, 1 off, 2 on */
 };
 
-struct dr_plan_probe_pair {
-	char client[64], server[64]; /* addresses */
-};
-
 struct dr_plan_probe {
 	bool tells; /* it supports probes: n_gpus, nic and why are valid */
 	unsigned n_gpus;
 	bool named;		     /* the server was told which NICs to use */
 	char why[200];		     /* why it would refuse a run; "": it would not */
 	struct dr_settings settings; /* those of the NICs are in nic[] */
-	unsigned n_nics, n_pairs;
+	unsigned n_nics;
 	struct dr_plan_probe_nic nic[DR_PLAN_PROBE_NICS_MAX];
-	struct dr_plan_probe_pair pair[DR_PLAN_PROBE_NICS_MAX];
 };
 
 /* Marks an offer; 0 or -1 (no memory). */
@@ -59,7 +54,7 @@ struct dr_plan_probe_own {
 /* The server's answer: pairs is dr_plan_reply's, or has no rails when they do not match; taken over. A new object;
  * NULL: no memory, as when pairs is. */
 json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_plan_probe_own *own);
-/* Any JSON is safe: -EPROTO. */
+/* The pairs are those of dr_plan_read_reply. Any JSON is safe: -EPROTO. */
 int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr_err *e)
 	DR_MUST_CHECK;
 

@@ -199,6 +199,7 @@ static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
 	const struct dr_mtu_rail *r = p->mtu.rail[rail];
 	unsigned smaller = dr_mtu_unequal(&p->plan, rail);
+	struct dr_err text;
 	char pair[200];
 
 	snprintf(pair, sizeof(pair), "%s %s -> the server's %s %s", own->name, own->address,
@@ -214,16 +215,9 @@ static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 			"%s passes TCP, but UDP is lost: heartbeats are, too, so that a silent loss is "
 			"found later; admit UDP on the ports of --data-ports",
 			pair);
-	for (unsigned receiver = 0; receiver < 2; receiver++) {
-		struct dr_mtu_way w = dr_mtu_check_way(&p->mtu, rail, receiver);
-
-		if (w.state == DR_MTU_REFUSED)
-			dr_warn("rails",
-				"%s: a device on the path to the %s has MTU %u, the NICs have %u: "
-				"packets are smaller",
-				pair, receiver == DR_PLAN_SERVER ? "server" : "client", w.bytes,
-				w.full_bytes);
-	}
+	for (unsigned receiver = 0; receiver < 2; receiver++)
+		if (dr_mtu_describe(&p->plan, &p->mtu, rail, receiver, &text) == DR_MTU_REFUSED)
+			dr_warn("rails", "%s", text.text);
 }
 
 /* How many were left out, or -ECANCELED. */

@@ -4,6 +4,7 @@
 #include "base/key.h"
 #include "base/log.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -100,23 +101,6 @@ bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail)
 	       (dr_mtu_final(r->search.own.state) && dr_mtu_final(r->search.peer.state));
 }
 
-struct dr_mtu_way dr_mtu_check_way(
-	const struct dr_mtu_check *m, unsigned rail, enum dr_plan_end receiver)
-{
-	const struct dr_mtu_rail *r = m->rail[rail];
-	struct dr_mtu_way w = { .state = DR_MTU_UNKNOWN };
-
-	if (!r)
-		return w;
-	const struct dr_mtu_result *x = receiver == m->side ? &r->search.peer : &r->search.own;
-	w.full_bytes = m->full_bytes[rail];
-	if (!dr_mtu_final(x->state))
-		return w;
-	w.state = x->state;
-	w.bytes = x->bytes;
-	return w;
-}
-
 void dr_mtu_check_close(struct dr_mtu_check *m)
 {
 	for (unsigned i = 0; i < m->n_own; i++)
@@ -124,11 +108,54 @@ void dr_mtu_check_close(struct dr_mtu_check *m)
 	memset(m, 0, sizeof(*m));
 }
 
-bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w)
+/* "both NICs' to 1500", or the kind's option. */
+static const char *smaller(const struct dr_plan *p, const struct dr_plan_rail r[2], unsigned bytes,
+	char *buf, size_t len)
 {
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 
-	return w->state == DR_MTU_HOLE || (w->state == DR_MTU_REFUSED && k && k->bypass);
+	if (!k || !k->fit_packets ||
+		!k->fit_packets(bytes, r->addr.ss_family == AF_INET6, buf, len))
+		snprintf(buf, len, "both NICs' to %u: ip link set %s mtu %u (at the server: %s)",
+			bytes, r[DR_PLAN_CLIENT].name, bytes, r[DR_PLAN_SERVER].name);
+	return buf;
+}
+
+enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
+	unsigned rail, enum dr_plan_end receiver, struct dr_err *text)
+{
+	const struct dr_transport_kind *k = dr_plan_kind(p);
+	const struct dr_plan_rail *r = p->rail[rail];
+	const struct dr_mtu_rail *test = m->rail[rail];
+	struct dr_mtu_result w = { .state = DR_MTU_UNKNOWN };
+	char way[80], fix[96];
+
+	if (test)
+		w = receiver == m->side ? test->search.peer : test->search.own;
+	if (w.state == DR_MTU_REFUSED && k && k->bypass)
+		w.state = DR_MTU_HOLE;
+	snprintf(way, sizeof(way), "rail %u, %s's %s -> %s's %s", rail,
+		receiver ? "client" : "server", r[!receiver].name, receiver ? "server" : "client",
+		r[receiver].name);
+	if (w.state == DR_MTU_HOLE) {
+		dr_err_set(text, -EMSGSIZE,
+			"%s: packets above %u bytes are lost; set the MTU of the switch ports to %u, or %s",
+			way, w.bytes, DR_MIN(r[0].mtu, r[1].mtu),
+			smaller(p, r, w.bytes, fix, sizeof(fix)));
+	} else if (w.state == DR_MTU_REFUSED) {
+		dr_err_set(text, -EMSGSIZE,
+			"%s: a device on the path has MTU %u, the NICs have %u: packets are smaller; "
+			"raise it there (ip route get ADDRESS shows what the kernel has learnt)",
+			way, w.bytes, m->full_bytes[rail]);
+	} else if (w.state == DR_MTU_PASSES) {
+		dr_err_set(text, 0, "%s: packets of %u bytes arrive", way, w.bytes);
+	} else {
+		w.state = DR_MTU_UNKNOWN;
+		dr_err_set(text, 0,
+			"%s: unknown, too few answers; check for losses: ip -s link show %s", way,
+			r[m->side].name);
+	}
+	return w.state;
 }
 
 unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail)

@@ -25,13 +25,6 @@ struct dr_mtu_check {
 	} own[DR_NICS_MAX]; /* of the client: of all that it offers */
 };
 
-/* One direction of a rail. */
-struct dr_mtu_way {
-	enum dr_mtu_state state;
-	uint32_t bytes;	     /* largest packet that arrived; 0: unknown */
-	uint32_t full_bytes; /* largest packet of data; 0: not tested */
-};
-
 /* The local ends of the plan's rails get a port, at the client those that it offers:
  * dr_plan_rail.mtu_port. m is zeroed, or of an earlier test. What cannot be opened is not tested.
  * */
@@ -44,13 +37,13 @@ int64_t dr_mtu_check_deadline(const struct dr_mtu_check *m);
 void dr_mtu_check_tick(struct dr_mtu_check *m, int64_t now);
 /* The results of the rail are final. */
 bool dr_mtu_check_rail_over(const struct dr_mtu_check *m, unsigned rail);
-struct dr_mtu_way dr_mtu_check_way(
-	const struct dr_mtu_check *m, unsigned rail, enum dr_plan_end receiver);
 /* Allowed on a zeroed one, and twice. */
 void dr_mtu_check_close(struct dr_mtu_check *m);
 
-/* Larger packets do not arrive, and nobody adapts their size. */
-bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w);
+/* What the test found in that direction, for people: "WHAT; WHAT TO DO". HOLE where larger packets
+ * do not arrive and nobody adapts their size. */
+enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
+	unsigned rail, enum dr_plan_end receiver, struct dr_err *text);
 /* The two NICs have different MTUs: returns the smaller one; 0: equal or unknown. */
 unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail);
 

@@ -215,45 +215,22 @@ void dr_probe_close(struct dr_probe *p)
 	dr_mtu_check_close(&p->mtu);
 }
 
-/* The first direction in which full packets are lost. */
-static bool full_packets_lost(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail,
-	enum dr_plan_end *receiver, struct dr_mtu_way *way)
+/* Full packets are lost in a direction: what is known of the first one. */
+static bool full_packets_lost(
+	const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, struct dr_err *text)
 {
-	for (unsigned i = 0; i < 2; i++) {
-		*receiver = i == 0 ? DR_PLAN_SERVER : DR_PLAN_CLIENT;
-		*way = dr_mtu_check_way(m, rail, *receiver);
-		if (dr_mtu_way_hole(p, way))
-			return true;
-	}
-	return false;
+	return dr_mtu_describe(p, m, rail, DR_PLAN_SERVER, text) == DR_MTU_HOLE ||
+	       dr_mtu_describe(p, m, rail, DR_PLAN_CLIENT, text) == DR_MTU_HOLE;
 }
 
 bool dr_probe_answers(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail)
 {
 	const struct dr_mtu_rail *r = m->rail[rail];
 	const struct dr_transport_kind *k = dr_plan_kind(p);
-	enum dr_plan_end receiver;
-	struct dr_mtu_way way;
+	struct dr_err text;
 
 	/* Sockets tell nothing of a transport that bypasses the kernel. */
-	return !r ||
-	       ((r->proven || (k && k->bypass)) && !full_packets_lost(p, m, rail, &receiver, &way));
-}
-
-static void describe_lost(const struct dr_plan *p, unsigned rail, enum dr_plan_end receiver,
-	const struct dr_mtu_way *way, char *buf, size_t len)
-{
-	const struct dr_plan_rail *r = p->rail[rail];
-	const struct dr_transport_kind *k = dr_plan_kind(p);
-	char fix[48];
-
-	if (!k || !k->fit_packets ||
-		!k->fit_packets(way->bytes, r[0].addr.ss_family == AF_INET6, fix, sizeof(fix)))
-		snprintf(fix, sizeof(fix), "that of both NICs to %u", way->bytes);
-	snprintf(buf, len,
-		"packets above %u bytes to the %s are lost; set the MTU of the switch ports to %u, or %s",
-		way->bytes, receiver == DR_PLAN_SERVER ? "server" : "client",
-		DR_MIN(r[0].mtu, r[1].mtu), fix);
+	return !r || ((r->proven || (k && k->bypass)) && !full_packets_lost(p, m, rail, &text));
 }
 
 static void describe(const struct dr_plan_rail rail[2], enum dr_plan_end here,
@@ -275,11 +252,10 @@ static void describe(const struct dr_plan_rail rail[2], enum dr_plan_end here,
 void dr_probe_why(
 	const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf, size_t len)
 {
-	enum dr_plan_end receiver;
-	struct dr_mtu_way way;
+	struct dr_err text;
 
-	if (full_packets_lost(p, m, rail, &receiver, &way))
-		describe_lost(p, rail, receiver, &way, buf, len);
+	if (full_packets_lost(p, m, rail, &text))
+		snprintf(buf, len, "%s", text.text);
 	else
 		describe(p->rail[rail], m->side, m->rail[rail], buf, len);
 }

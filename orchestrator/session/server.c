@@ -192,16 +192,6 @@ static int serve(struct server *v, struct dr_err *e)
 	return rc ? rc : dr_local_start(s->local, e);
 }
 
-/* By the address that a run would use. */
-static void name_paired(const struct dr_plan *p, struct dr_netdev_rail *nic)
-{
-	for (unsigned i = 0; i < p->n_rails; i++)
-		if (strcmp(p->rail[i][DR_PLAN_SERVER].name, nic->ifname) == 0) {
-			nic->addr = p->rail[i][DR_PLAN_SERVER].addr;
-			nic->prefix = p->rail[i][DR_PLAN_SERVER].prefix;
-		}
-}
-
 /* doctor probes what a run would get here; no session follows. */
 static void answer_probe(
 	struct server *v, const json_t *params, const unsigned *gpus, unsigned n_gpus)
@@ -225,8 +215,6 @@ static void answer_probe(
 	json_t *pairs = rc ? json_pack("{s:[]}", "rails") : dr_plan_reply(&s->plan);
 	dr_settings_read("", &settings);
 	nics.n = DR_MIN(dr_netdev_firsts(nics.v, nics.n), (unsigned)DR_RAILS_MAX);
-	for (unsigned i = 0; i < nics.n; i++)
-		name_paired(&s->plan, &nics.v[i]);
 	for (unsigned i = 0; i < nics.n; i++)
 		dr_settings_read_nic(nics.v[i].ifname, &settings.nic[i]);
 	json_t *reply = dr_plan_probe_reply(
