@@ -324,7 +324,7 @@ static void close_that_was_not_confirmed_is_told_later(void **state)
 	(void)state;
 	for (unsigned start_only = 0; start_only < 2; start_only++) {
 		if (start_only)
-			start(false, true);
+			start(false);
 		else
 			receiver_running(1);
 		f.prm.connector = false;
@@ -462,7 +462,7 @@ static void lost_completion_is_replaced_by_a_fence(void **state)
 		assert_int_equal(f.state, drain ? DR_FO_DRAIN : DR_FO_RUN);
 		done();
 		dr_fo_tick(&f, 110 * MS);
-		assert_false(find_one(DR_FOA_FENCE, 0)->soft);
+		assert_non_null(find(DR_FOA_FENCE, 0));
 		assert_int_equal(sent(DR_FRAME_SWITCH, 1)->epoch, 2);
 		assert_false(dr_fo_done(&f, 0));
 		done();
@@ -495,7 +495,7 @@ static void a_switch_ends_the_wait_for_completions(void **state)
 	dr_fo_tick(&f, 249 * MS);
 	assert_int_equal(f.state, DR_FO_RUN);
 	dr_fo_tick(&f, 250 * MS);
-	assert_false(find_one(DR_FOA_FENCE, 1)->soft);
+	assert_non_null(find(DR_FOA_FENCE, 1));
 	f.n_act = 0;
 }
 
@@ -559,7 +559,7 @@ static void end_of_the_peer_makes_the_sender_fence_what_it_still_reads(void **st
 		done();
 		farewell(DR_FRAME_ABORT, 0, 1, -ESHUTDOWN, 11 * MS);
 		assert_int_equal(f.state, DR_FO_SWITCH);
-		assert_false(find_one(DR_FOA_FENCE, 0)->soft);
+		assert_non_null(find(DR_FOA_FENCE, 0));
 		assert_non_null(sent(DR_FRAME_SWITCH, 1)); /* the peer answers it */
 		assert_false(dr_fo_done(&f, 0));
 		done();
