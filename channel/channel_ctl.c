@@ -641,20 +641,6 @@ void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t no
 	dr_channel_turn(ch, now);
 }
 
-void dr_channel_fail_note(
-	struct dr_channel *ch, int err, uint64_t note, const char *why, int64_t now)
-{
-	dr_assert(note > 0 && note >> 40 == 0);
-	if (ch->fo.state != DR_FO_DEAD)
-		ch->fo.note = note;
-	dr_channel_fail(ch, err, why, now);
-}
-
-uint64_t dr_channel_peer_note(const struct dr_channel *ch)
-{
-	return ch->fo.peer_note;
-}
-
 void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 {
 	const struct dr_fo *f = &ch->fo;

@@ -119,8 +119,6 @@ void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
 		.flags = flags,
 		.epoch = f->epoch,
 		.err = type == DR_FRAME_ABORT ? f->err : 0,
-		.mask = type == DR_FRAME_ABORT ? (unsigned)(f->note >> 32) : 0,
-		.gen = type == DR_FRAME_ABORT ? (uint32_t)f->note : 0,
 		.seq = f->prm.sender ? f->tail : f->head };
 
 	dr_fo_broadcast(f, &fr);
@@ -365,7 +363,6 @@ static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	char why[64];
 
-	f->peer_note = (uint64_t)fr->mask << 32 | fr->gen;
 	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN) {
 		dr_fo_tx_reclaim(f, now);
 		return; /* told again when the peer hears of this end again */

@@ -85,8 +85,6 @@ struct dr_fo {
 	struct dr_fo_params prm;
 	enum dr_fo_state state;
 	int err; /* DEAD: -errno */
-	/* Of the owners, with ABORT: what this end tells, what the peer told; below 2^40, 0: nothing. */
-	uint64_t note, peer_note;
 	char why[256];
 
 	uint32_t epoch;

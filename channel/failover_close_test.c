@@ -67,38 +67,6 @@ static void end_is_told_until_it_is_confirmed(void **state)
 	assert_in_range(times, 15, 30);
 }
 
-/* With every ABORT, but with no other frame; what the peer's owner tells is there when this one hears of the end. */
-static void owners_tell_each_other_why(void **state)
-{
-	const uint64_t note = 0xab12345678;
-	struct dr_frame fr = { .type = DR_FRAME_ABORT, .err = -EMSGSIZE, .mask = 0xcd, .gen = 7 };
-
-	(void)state;
-	receiver_running(1);
-	f.note = note;
-	dr_fo_close(&f, 5 * MS);
-	assert_int_equal(sent(DR_FRAME_CLOSE, 0)->mask | sent(DR_FRAME_CLOSE, 0)->gen, 0);
-	done();
-	receiver_running(1);
-	f.note = note;
-	dr_fo_die(&f, -EMSGSIZE, "test", 10 * MS);
-	for (unsigned i = 0; i < 2; i++) {
-		assert_int_equal(sent(DR_FRAME_ABORT, i)->mask, 0xab);
-		assert_int_equal(sent(DR_FRAME_ABORT, i)->gen, 0x12345678);
-	}
-	assert_int_equal(find_one(DR_FOA_DGRAM, 0)->frame.gen, 0x12345678);
-	done();
-	dr_fo_tick(&f, 20 * MS);
-	assert_int_equal(sent(DR_FRAME_ABORT, 1)->gen, 0x12345678);
-	assert_int_equal(f.peer_note, 0);
-	sender_running(1);
-	fr.epoch = f.epoch;
-	dr_fo_frame(&f, 1, &fr, 10 * MS);
-	assert_non_null(find(DR_FOA_DEAD, DR_FO_NONE));
-	assert_int_equal(f.peer_note, 0xcd00000007);
-	assert_int_equal(sent(DR_FRAME_ABORT, 0)->gen, 0); /* the confirmation */
-}
-
 /* It confirms the error again and again, but not when its user closes it. */
 static void end_that_was_told_an_error_leaves_when_it_closes(void **state)
 {
@@ -714,7 +682,6 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(end_is_told_until_it_is_confirmed),
-		cmocka_unit_test(owners_tell_each_other_why),
 		cmocka_unit_test(end_that_was_told_an_error_leaves_when_it_closes),
 		cmocka_unit_test(dead_end_answers_whoever_does_not_know),
 		cmocka_unit_test(receivers_close_acknowledges),
