@@ -283,11 +283,6 @@ struct dr_path *dr_channel_path(struct dr_channel *ch, unsigned index);
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now_ns);
 /* Ends the channel with err (-errno) at both ends. */
 void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now_ns);
-/* The same with a number for the peer's owner, below 2^40 and not 0. */
-void dr_channel_fail_note(
-	struct dr_channel *ch, int err, uint64_t note, const char *why, int64_t now_ns);
-/* What the peer's owner gave to dr_channel_fail_note, if that ended this channel; else 0. From ops->failed on. */
-uint64_t dr_channel_peer_note(const struct dr_channel *ch);
 
 void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out);
 uint32_t dr_channel_id(const struct dr_channel *ch);

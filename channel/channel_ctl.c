@@ -113,7 +113,6 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	ch->probe_gap_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_CHANNEL_KEEPALIVE_NS
 								: DR_CHANNEL_PROBE_NS;
 	dr_channel_sink_init(ch);
-	fp.soft_fence = p->rail[0]->ops->caps & DR_CAP_SOFT_FENCE;
 	dr_fo_init(&ch->fo, &fp);
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		rc = p->rail[i] ? path_create(ch, i, 1, e) : 0;
@@ -282,7 +281,7 @@ static void act_fence(struct dr_channel *ch, const struct dr_fo_act *a)
 		dr_fo_fenced(&ch->fo, a->path, a->gen, ch->now);
 		return;
 	}
-	cp->path->ops->fence(cp->path, a->soft, ch->now + FENCE_NS);
+	cp->path->ops->fence(cp->path, ch->now + FENCE_NS);
 }
 
 /* A frame that is not taken is repeated by a timer. */
@@ -369,7 +368,7 @@ static void act(struct dr_channel *ch, const struct dr_fo_act *a)
 		break;
 	case DR_FOA_PROTECTION:
 		if (ch->prm.ops && ch->prm.ops->protection)
-			ch->prm.ops->protection(ch->prm.arg, ch, a->soft, a->path, ch->now);
+			ch->prm.ops->protection(ch->prm.arg, ch, a->prot, a->path, ch->now);
 		break;
 	case DR_FOA_DEAD:
 		act_dead(ch);
@@ -640,20 +639,6 @@ void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t no
 	ch->now = now;
 	dr_fo_die(&ch->fo, err, why, now);
 	dr_channel_turn(ch, now);
-}
-
-void dr_channel_fail_note(
-	struct dr_channel *ch, int err, uint64_t note, const char *why, int64_t now)
-{
-	dr_assert(note > 0 && note >> 40 == 0);
-	if (ch->fo.state != DR_FO_DEAD)
-		ch->fo.note = note;
-	dr_channel_fail(ch, err, why, now);
-}
-
-uint64_t dr_channel_peer_note(const struct dr_channel *ch)
-{
-	return ch->fo.peer_note;
 }
 
 void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)

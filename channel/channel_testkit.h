@@ -171,9 +171,9 @@ static inline void fake_nothing(struct dr_path *p)
 	(void)p;
 }
 
-static inline void fake_fence(struct dr_path *p, bool soft, int64_t deadline_ns)
+static inline void fake_fence(struct dr_path *p, int64_t deadline_ns)
 {
-	(void)soft, (void)deadline_ns;
+	(void)deadline_ns;
 	if (((struct fake *)p)->fences)
 		push((struct fake *)p, (struct dr_event){ .kind = DR_EV_FENCED });
 }

@@ -119,8 +119,6 @@ void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
 		.flags = flags,
 		.epoch = f->epoch,
 		.err = type == DR_FRAME_ABORT ? f->err : 0,
-		.mask = type == DR_FRAME_ABORT ? (unsigned)(f->note >> 32) : 0,
-		.gen = type == DR_FRAME_ABORT ? (uint32_t)f->note : 0,
 		.seq = f->prm.sender ? f->tail : f->head };
 
 	dr_fo_broadcast(f, &fr);
@@ -160,8 +158,7 @@ static void count_ready(struct dr_fo *f, unsigned changed, int64_t now)
 
 	for (unsigned i = 0; i < DR_PATHS; i++) {
 		present += f->path[i].state != DR_FOP_ABSENT;
-		ready += f->path[i].state == DR_FOP_READY ||
-			 (f->path[i].state == DR_FOP_FENCING && f->path[i].soft);
+		ready += f->path[i].state == DR_FOP_READY;
 	}
 	if (ready == 0 && f->nopath_ns == 0)
 		f->nopath_ns = now;
@@ -169,7 +166,7 @@ static void count_ready(struct dr_fo *f, unsigned changed, int64_t now)
 		f->nopath_ns = 0;
 	if ((present == DR_PATHS && ready == DR_PATHS) != f->protected_told) {
 		f->protected_told = !f->protected_told;
-		dr_fo_add(f, DR_FOA_PROTECTION, changed)->soft = f->protected_told;
+		dr_fo_add(f, DR_FOA_PROTECTION, changed)->prot = f->protected_told;
 	}
 }
 
@@ -205,20 +202,18 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 		dr_fo_rx_path_ready(f, p, now);
 }
 
-void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now)
+void dr_fo_fence(struct dr_fo *f, unsigned p, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
 
-	dr_assert(pa->state == DR_FOP_READY || pa->state == DR_FOP_CONNECTING ||
-		  (pa->state == DR_FOP_FENCING && pa->soft && !soft));
+	dr_assert(pa->state == DR_FOP_READY || pa->state == DR_FOP_CONNECTING);
 	/* It worked, also if a switch fences it. */
 	if (pa->state == DR_FOP_READY && now - pa->ready_ns > DR_NS_PER_S)
 		pa->backoff_ns = 0;
 	pa->state = DR_FOP_FENCING;
 	pa->stuck = false;
-	pa->soft = soft;
 	pa->deadline_ns = now + FENCE_MAX_NS;
-	dr_fo_add(f, DR_FOA_FENCE, p)->soft = soft;
+	dr_fo_add(f, DR_FOA_FENCE, p);
 	count_ready(f, p, now);
 }
 
@@ -240,8 +235,8 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 	unsigned p = conn.path;
 	struct dr_fo_path *pa = &f->path[p];
 
-	if (!current(f, p, conn.gen) || pa->state == DR_FOP_ABSENT || pa->state == DR_FOP_DOWN ||
-		(pa->state == DR_FOP_FENCING && !pa->soft))
+	if (!current(f, p, conn.gen) ||
+		(pa->state != DR_FOP_READY && pa->state != DR_FOP_CONNECTING))
 		return;
 	if (local_for_good(f, p, scope, now)) {
 		dr_fo_die(f, err, why, now);
@@ -251,7 +246,7 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 		pa->rail_ok = false;
 	if (p == f->active && f->state != DR_FO_SWITCH)
 		dr_fo_record_open(f, true, scope, err, why, now);
-	dr_fo_fence(f, p, false, now);
+	dr_fo_fence(f, p, now);
 	if (f->prm.sender)
 		dr_fo_tx_path_lost(f, p, now);
 	else
@@ -282,14 +277,10 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	if (!current(f, p, gen) || pa->state != DR_FOP_FENCING)
 		return;
 	pa->dial_after_ns = now + REDIAL_DELAY_NS;
-	if (pa->soft) {
-		pa->state = DR_FOP_READY;
-	} else {
-		pa->state = DR_FOP_DOWN;
-		pa->retry_ns = f->prm.connector ? now + pa->backoff_ns : DR_NEVER;
-		pa->deadline_ns = DR_NEVER;
-		pa->backoff_ns = DR_MIN(DR_MAX(2 * pa->backoff_ns, BACKOFF_MIN_NS), BACKOFF_MAX_NS);
-	}
+	pa->state = DR_FOP_DOWN;
+	pa->retry_ns = f->prm.connector ? now + pa->backoff_ns : DR_NEVER;
+	pa->deadline_ns = DR_NEVER;
+	pa->backoff_ns = DR_MIN(DR_MAX(2 * pa->backoff_ns, BACKOFF_MIN_NS), BACKOFF_MAX_NS);
 	if (f->prm.sender)
 		dr_fo_tx_fenced(f, now);
 	else
@@ -372,7 +363,6 @@ static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	char why[64];
 
-	f->peer_note = (uint64_t)fr->mask << 32 | fr->gen;
 	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN) {
 		dr_fo_tx_reclaim(f, now);
 		return; /* told again when the peer hears of this end again */
@@ -457,11 +447,6 @@ static void fence_overdue(struct dr_fo *f, unsigned p, int64_t now)
 {
 	struct dr_fo_path *pa = &f->path[p];
 
-	if (pa->soft) {
-		dr_fo_path_failed(f, dr_fo_conn(p, pa->gen), DR_SCOPE_PATH, -ETIMEDOUT,
-			"the path could not be drained within 1 s", now);
-		return;
-	}
 	if (holds_buffers(f, p)) {
 		dr_fo_die(f, -EIO,
 			"a path could not be fenced within 1 s; its buffers cannot be reused", now);

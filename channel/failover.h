@@ -25,7 +25,7 @@ enum dr_fo_pstate {
 	DR_FOP_DOWN,	   /* no connection; the connector dials again at retry_ns */
 	DR_FOP_CONNECTING, /* dialling, or waiting for the peer's dial */
 	DR_FOP_READY,
-	DR_FOP_FENCING, /* waiting for FENCED; DOWN follows, after a soft fence READY; see `stuck` */
+	DR_FOP_FENCING, /* waiting for FENCED; DOWN follows; see `stuck` */
 };
 
 enum dr_fo_state {
@@ -41,11 +41,11 @@ enum dr_fo_state {
 
 enum dr_fo_act_kind {
 	DR_FOA_CONNECT,	   /* create path `path` of generation `gen` and connect it */
-	DR_FOA_FENCE,	   /* fence path `path`, softly if `soft` */
+	DR_FOA_FENCE,	   /* fence path `path` */
 	DR_FOA_CTRL,	   /* send frame on path `path`; timers repeat lost ones */
 	DR_FOA_DGRAM,	   /* send frame as a datagram on every rail, if the kind can */
 	DR_FOA_SWITCHED,   /* a switch is complete, `done` describes it: tell the owner */
-	DR_FOA_PROTECTION, /* soft: both paths are up; path: the one that changed */
+	DR_FOA_PROTECTION, /* prot: both paths are up; path: the one that changed */
 	DR_FOA_DEAD, /* the channel ended with `err`: tell the owner; paths stay to tell the peer */
 	DR_FOA_LEAVE, /* the peer knows, or the time to tell it is over: close the paths */
 };
@@ -54,7 +54,7 @@ struct dr_fo_act {
 	enum dr_fo_act_kind kind;
 	unsigned path;
 	uint32_t gen;
-	bool soft;
+	bool prot;
 	struct dr_frame frame;
 };
 
@@ -62,7 +62,6 @@ struct dr_fo_path {
 	enum dr_fo_pstate state;
 	uint32_t gen;	   /* generation of the connection; 0: none yet */
 	uint32_t incoming; /* acceptor: newest generation the peer dialled */
-	bool soft;	   /* FENCING: a soft fence */
 	bool stuck;	   /* FENCING: given up, nothing of the user's is in it; it stays unused */
 	bool was_up;	   /* a connection of it was READY */
 	bool rail_ok;	   /* neither the rail's owner nor a failed path has declared it down */
@@ -74,10 +73,10 @@ struct dr_fo_path {
 	int64_t backoff_ns;    /* delay of the dial after the next failure */
 };
 
-/* connector: this end dials; soft_fence: the kind has DR_CAP_SOFT_FENCE; shadow: path 1 exists; window:
+/* connector: this end dials; shadow: path 1 exists; window:
  * messages, 1..DR_CHANNEL_WINDOW_MAX; times as in dr_channel_params. */
 struct dr_fo_params {
-	bool sender, connector, soft_fence, shadow, failback;
+	bool sender, connector, shadow, failback;
 	unsigned window;
 	int64_t hold_down_ns, lost_after_ns, stuck_after_ns;
 };
@@ -86,8 +85,6 @@ struct dr_fo {
 	struct dr_fo_params prm;
 	enum dr_fo_state state;
 	int err; /* DEAD: -errno */
-	/* Of the owners, with ABORT: what this end tells, what the peer told; below 2^40, 0: nothing. */
-	uint64_t note, peer_note;
 	char why[256];
 
 	uint32_t epoch;

@@ -58,7 +58,7 @@ static void stuck_idle_path(void (*running)(unsigned))
 	running(2);
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNRESET, "test", 10 * MS);
 	assert_non_null(find(DR_FOA_FENCE, 1));
-	assert_false(find_one(DR_FOA_PROTECTION, 1)->soft);
+	assert_false(find_one(DR_FOA_PROTECTION, 1)->prot);
 	done();
 	for (int64_t t = 20 * MS; t < 60 * DR_NS_PER_S;) {
 		if (f.prm.sender && t % DR_NS_PER_S == 0)
@@ -85,7 +85,7 @@ static void idle_path_that_cannot_be_fenced_is_quarantined(void **state)
 	assert_int_equal(find_one(DR_FOA_CONNECT, 1)->gen, 2);
 	done();
 	dr_fo_path_ready(&f, 1, 2, t + 21 * MS);
-	assert_true(find_one(DR_FOA_PROTECTION, 1)->soft);
+	assert_true(find_one(DR_FOA_PROTECTION, 1)->prot);
 	done();
 	/* Without the heal the loss of the other path is the end, by the clock of lost paths. */
 	stuck_idle_path(receiver_running);
@@ -138,28 +138,6 @@ static void empty_path_that_cannot_be_fenced_is_left(void **state)
 		assert_int_equal(f.active, 1);
 		done();
 	}
-}
-
-/* A soft fence that does not end becomes a hard one. */
-static void soft_fence_that_does_not_end_becomes_hard(void **state)
-{
-	struct dr_frame fr = {
-		.type = DR_FRAME_SWITCH, .epoch = 2, .path = 1, .gen = 1, .flags = DR_FRAME_PLANNED
-	};
-
-	(void)state;
-	receiver_running(2);
-	dr_fo_frame(&f, 0, &fr, 10 * MS);
-	assert_true(find_one(DR_FOA_FENCE, 0)->soft);
-	done();
-	dr_fo_tick(&f, 1011 * MS);
-	assert_non_null(find(DR_FOA_FENCE, 0));
-	assert_false(find_one(DR_FOA_FENCE, 0)->soft);
-	done();
-	dr_fo_fenced(&f, 0, 1, 1012 * MS);
-	assert_int_equal(f.state, DR_FO_RUN);
-	assert_int_equal(f.active, 1);
-	done();
 }
 
 /* Invariant 5: rounds without progress are bounded. */
@@ -271,7 +249,7 @@ static void switch_without_an_end_is_given_up(void **state)
 static void receiver_waiting(unsigned n)
 {
 	(void)n;
-	start(false, true);
+	start(false);
 	dr_fo_path_ready(&f, 0, 1, 2);
 	dr_fo_path_ready(&f, 1, 1, 2);
 	done();
@@ -305,7 +283,7 @@ static void loss_of_all_paths_is_a_deadline(void **state)
 static void channel_that_was_never_up_does_not_end(void **state)
 {
 	(void)state;
-	start(true, true);
+	start(true);
 	for (int64_t t = 10 * MS; t < 60 * DR_NS_PER_S; t += 100 * MS) {
 		for (unsigned p = 0; p < DR_PATHS; p++) {
 			dr_fo_path_failed(&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_PATH,
@@ -350,7 +328,7 @@ static void first_connections_heal_nothing(void **state)
 		assert_int_equal(f.heals, gen);
 		done();
 	}
-	start(true, true);
+	start(true);
 	done();
 	dr_fo_path_ready(&f, 0, 1, 2);
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_PATH, -ECONNREFUSED, "test", 3);
@@ -372,7 +350,6 @@ int main(void)
 		cmocka_unit_test(idle_path_that_cannot_be_fenced_is_quarantined),
 		cmocka_unit_test(path_that_holds_buffers_must_be_fenced),
 		cmocka_unit_test(empty_path_that_cannot_be_fenced_is_left),
-		cmocka_unit_test(soft_fence_that_does_not_end_becomes_hard),
 		cmocka_unit_test(endless_switching_is_the_end),
 		cmocka_unit_test(idle_channel_survives_thousands_of_flaps),
 		cmocka_unit_test(a_cut_that_grows_is_progress),

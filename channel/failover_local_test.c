@@ -101,7 +101,10 @@ static void fail_back(int64_t now)
 		frame(DR_FRAME_ANSWER, f.epoch, 0, f.path[0].gen, f.acked, 0, now);
 	} else {
 		dr_fo_frame(&f, 1, &fr, now);
+		f.path[1].backoff_ns = 0;
 		dr_fo_fenced(&f, 1, f.path[1].gen, now);
+		dr_fo_tick(&f, now + 20 * MS);
+		dr_fo_path_ready(&f, 1, f.path[1].gen, now + 20 * MS);
 	}
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_int_equal(f.active, 0);

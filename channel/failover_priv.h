@@ -40,8 +40,8 @@ void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags);
  * the peer may not know. */
 void dr_fo_finish(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 void dr_fo_set_state(struct dr_fo *f, enum dr_fo_state s, int64_t now);
-/* Starts to fence path p, which is READY, CONNECTING, or in a soft fence. */
-void dr_fo_fence(struct dr_fo *f, unsigned p, bool soft, int64_t now);
+/* Starts to fence path p, which is READY or CONNECTING. */
+void dr_fo_fence(struct dr_fo *f, unsigned p, int64_t now);
 /* A READY path other than `not`, the primary if possible; DR_FO_NONE: none. */
 unsigned dr_fo_pick(const struct dr_fo *f, unsigned except);
 /* Receiver: nothing waits to be delivered. Sender: the same, for some time. */

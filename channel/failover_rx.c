@@ -62,9 +62,8 @@ static void try_answer(struct dr_fo *f, int64_t now)
 	if (q == DR_FO_NONE)
 		return; /* called again when a path is READY, or SWITCH names another */
 	/* The sender may be about to propose this path in the next epoch. If it were adopted now, it
-	 * would have to be fenced for that, which only a soft fence survives; then the same with the
-	 * other path, indefinitely. */
-	if (q != f->target && !f->prm.soft_fence && now - f->path[q].ready_ns < DR_FO_RESEND_NS) {
+	 * would have to be fenced for that; then the same with the other path, indefinitely. */
+	if (q != f->target && now - f->path[q].ready_ns < DR_FO_RESEND_NS) {
 		f->resend_ns = f->path[q].ready_ns + DR_FO_RESEND_NS;
 		return;
 	}
@@ -120,11 +119,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	f->active = DR_FO_NONE;
 	dr_fo_set_state(f, DR_FO_FENCE, now);
 	if (old != DR_FO_NONE && f->path[old].gen == f->data_gen &&
-		f->path[old].state == DR_FOP_READY) {
-		bool same = old == fr->path && f->data_gen == fr->gen;
-
-		dr_fo_fence(f, old, (planned || same) && f->prm.soft_fence, now);
-	}
+		f->path[old].state == DR_FOP_READY)
+		dr_fo_fence(f, old, now);
 	try_answer(f, now);
 }
 

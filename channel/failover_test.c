@@ -190,14 +190,14 @@ static void shadow_death_disturbs_nothing(void **state)
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ENETDOWN, "test", 10);
 	assert_int_equal(f.state, DR_FO_RUN);
 	assert_int_equal(f.epoch, 1);
-	assert_false(find_one(DR_FOA_PROTECTION, 1)->soft);
+	assert_false(find_one(DR_FOA_PROTECTION, 1)->prot);
 	done();
 	dr_fo_fenced(&f, 1, 1, 11);
 	dr_fo_tick(&f, 11 + 20 * MS);
 	assert_int_equal(find_one(DR_FOA_CONNECT, 1)->gen, 2);
 	done();
 	dr_fo_path_ready(&f, 1, 2, 12 + 20 * MS);
-	assert_true(find_one(DR_FOA_PROTECTION, 1)->soft);
+	assert_true(find_one(DR_FOA_PROTECTION, 1)->prot);
 	done();
 }
 
@@ -235,7 +235,7 @@ static void stuck_counts_credited_data_on_a_living_rail_only(void **state)
 	done();
 }
 
-/* Invariant 7: hold-down, drain at a message boundary, soft switch. */
+/* Invariant 7: hold-down, drain at a message boundary. */
 static void failback_drains_first(void **state)
 {
 	unsigned part, skip;
@@ -294,7 +294,7 @@ static void receiver_fences_before_it_answers(void **state)
 	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 0, 1, 5), 1);
 	assert_int_equal(dr_fo_delivered(&f, dr_fo_conn(0, 1), 1, 1, 1, 6), 0);
 	frame(DR_FRAME_SWITCH, 2, 1, 1, 0, 0, 7);
-	assert_false(find_one(DR_FOA_FENCE, 0)->soft);
+	assert_non_null(find(DR_FOA_FENCE, 0));
 	assert_null(sent(DR_FRAME_ANSWER, 1));
 	done();
 	dr_fo_fenced(&f, 0, 1, 8);
@@ -372,7 +372,7 @@ static void fresh_path_waits_for_its_proposal(void **state)
 {
 	(void)state;
 	for (int proposed = 0; proposed < 2; proposed++) {
-		start(false, false);
+		start(false);
 		done();
 		dr_fo_path_ready(&f, 0, 1, 2);
 		dr_fo_path_ready(&f, 1, 1, 2);
@@ -415,7 +415,7 @@ static void repeated_frames_do_not_pile_up(void **state)
 static void lost_answer_is_notified(void **state)
 {
 	(void)state;
-	start(true, true);
+	start(true);
 	done();
 	dr_fo_path_ready(&f, 1, 1, 2);
 	dr_fo_path_ready(&f, 0, 1, 3);

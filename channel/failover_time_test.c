@@ -189,7 +189,7 @@ static void own_stall_is_no_time_without_paths(void **state)
 static void own_stall_is_no_time_of_a_dial(void **state)
 {
 	(void)state;
-	start(true, true);
+	start(true);
 	done();
 	dr_fo_own_stall(&f, STALL, STALL + 10 * MS);
 	dr_fo_tick(&f, STALL + 999 * MS);
@@ -322,7 +322,7 @@ static void stalled_peer_suspends_the_bound_of_a_switch(void **state)
 static void the_bound_of_a_switch_is_a_deadline(void **state)
 {
 	(void)state;
-	start(false, true);
+	start(false);
 	f.prm.connector = false;
 	dr_fo_path_ready(&f, 0, 1, 2);
 	done();
@@ -350,7 +350,7 @@ static void a_path_that_worked_is_dialled_at_once(void **state)
 	const int64_t t = 5 * DR_NS_PER_S;
 
 	(void)state;
-	start(false, false);
+	start(false);
 	dr_fo_path_ready(&f, 0, 1, 2);
 	dr_fo_path_ready(&f, 1, 1, 2);
 	done();

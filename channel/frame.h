@@ -21,7 +21,7 @@ enum dr_frame_type {
 			     seq, mask: the cut (next message, its received parts) */
 	DR_FRAME_NOTIFY, /* receiver: its end of path (gen) of this epoch failed */
 	DR_FRAME_GONE,	 /* accepting end: its end of path (gen) is gone, dial again */
-	DR_FRAME_ABORT, /* either: the channel has ended with err; mask, gen: what its owner tells, 0: nothing */
+	DR_FRAME_ABORT,	 /* either: the channel has ended with err */
 	DR_FRAME_CLOSE, /* either: closes the channel; seq: receiver, everything below is delivered; sender,
 			     the messages end there */
 	DR_FRAME_PROBE, /* either: no content; the peer's kernel acknowledges its bytes */

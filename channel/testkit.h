@@ -15,11 +15,10 @@
 static const int64_t MS = DR_NS_PER_MS;
 static struct dr_fo f;
 
-static inline void start(bool sender, bool soft)
+static inline void start(bool sender)
 {
 	struct dr_fo_params p = { .sender = sender,
 		.connector = true,
-		.soft_fence = soft,
 		.shadow = true,
 		.failback = true,
 		.window = 4,
@@ -108,7 +107,7 @@ static inline void sender_running(unsigned n)
 {
 	uint64_t seq;
 
-	start(true, true);
+	start(true);
 	assert_non_null(find(DR_FOA_CONNECT, 0));
 	assert_non_null(find(DR_FOA_CONNECT, 1));
 	done();
@@ -128,7 +127,7 @@ static inline void receiver_running(unsigned n)
 {
 	uint64_t seq;
 
-	start(false, true);
+	start(false);
 	done();
 	dr_fo_path_ready(&f, 0, 1, 2);
 	dr_fo_path_ready(&f, 1, 1, 2);

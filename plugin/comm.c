@@ -302,16 +302,10 @@ void ha_comm_fail(struct ha_comm *c, int err, const char *why)
 	set_cause(c, &c->err, err, why);
 }
 
-/* The log of the outbox is written with lock held, as this is called. */
 void ha_comm_ended(struct ha_comm *c, int err, const char *why)
 {
-	uint64_t note = dr_channel_peer_note(c->ch);
-	char text[160];
-
-	if (c->sender && err == -EMSGSIZE && note != 0) {
-		ha_outbox_too_long(c->box, note, text, sizeof(text));
-		why = text;
-	}
+	if (c->sender && err == -EMSGSIZE)
+		why = "a message is longer than the peer's buffer; the peer's log names it";
 	set_cause(c, &c->ended, err, why);
 }
 

@@ -105,9 +105,7 @@ static void too_long(struct ha_comm *c, const struct ha_match_frame *f, unsigned
 		(unsigned long long)f->h.size,
 		(unsigned long long)c->match->group[group].buf[b].cap, f->h.tag);
 	ha_comm_fail(c, -EMSGSIZE, why);
-	dr_channel_fail_note(c->ch, -EMSGSIZE,
-		ha_too_long_encode(f->h.ordinal, c->match->group[group].buf[b].cap), why,
-		dr_now_ns());
+	dr_channel_fail(c->ch, -EMSGSIZE, why, dr_now_ns());
 }
 
 void ha_comm_progress(struct ha_comm *c, int64_t now)

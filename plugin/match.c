@@ -4,7 +4,6 @@
 #include "base/wire.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -246,8 +245,6 @@ void ha_outbox_sent(struct ha_outbox *o, const struct ha_header *h)
 
 	dr_assert(h->ordinal == o->next_ordinal);
 	o->next_ordinal++;
-	o->log[h->ordinal % HA_LOG].size = h->size;
-	o->log[h->ordinal % HA_LOG].tag = h->tag;
 	if (h->type == HA_EAGER)
 		return;
 	memset(l, 0, sizeof(*l));
@@ -285,22 +282,4 @@ bool ha_outbox_acked(struct ha_outbox *o, uint64_t ordinal)
 		return false;
 	l->used = false;
 	return true;
-}
-
-/* ---- a message that is longer than its buffer ---- */
-
-uint64_t ha_too_long_encode(uint64_t ordinal, uint64_t cap)
-{
-	return ordinal % HA_LOG << 32 | (DR_MIN(cap, UINT32_MAX - 1ull) + 1);
-}
-
-void ha_outbox_too_long(const struct ha_outbox *o, uint64_t note, char *text, size_t len)
-{
-	uint64_t cap = (note & UINT32_MAX) - 1;
-	unsigned i = (unsigned)(note >> 32) % HA_LOG;
-
-	snprintf(text, len,
-		"a message of %llu bytes is longer than the peer's buffer of %s%llu (tag %u)",
-		(unsigned long long)o->log[i].size, cap == UINT32_MAX - 1ull ? "at least " : "",
-		(unsigned long long)cap, o->log[i].tag);
 }

@@ -27,7 +27,6 @@ enum {
 	HA_CHUNKS_MAX = 4096, /* of a message */
 	HA_COMMS_MAX = 16384, /* of a session, closed ones included whose numbers may still occur */
 	HA_HEADER_LEN = 24,
-	HA_LOG = 256, /* more than a sender has sent that no buffer has taken */
 };
 
 /* ---- bytes ---------------------------------------------------------------------------------- */
@@ -117,15 +116,8 @@ struct ha_large {
 	unsigned n_sent, n_left;	   /* chunks: sent; not acknowledged */
 	uint64_t sent[HA_CHUNKS_MAX / 64]; /* bit: this chunk was sent */
 };
-/* A message that was longer than its buffer, in 40 bits: 8 bits ordinal modulo HA_LOG, 32 bits 1 + bytes of the buffer,
- * at most all bits. Not 0. */
-uint64_t ha_too_long_encode(uint64_t ordinal, uint64_t cap);
 struct ha_outbox {
 	uint64_t next_ordinal, chunk, eager_max;
-	struct {
-		uint64_t size;
-		uint32_t tag;
-	} log[HA_LOG];			     /* of the last messages, ordinal modulo HA_LOG */
 	struct ha_large large[HA_LARGE_MAX]; /* ordinal modulo HA_LARGE_MAX */
 };
 
@@ -142,7 +134,5 @@ int ha_outbox_chunk(struct ha_outbox *o, const struct ha_chunk_name *name, uint6
 	uint64_t *ordinal, uint64_t *off, uint64_t *len) DR_MUST_CHECK;
 /* A chunk of that message was acknowledged. True: it was the last one, and the message is done. */
 bool ha_outbox_acked(struct ha_outbox *o, uint64_t ordinal);
-/* Writes what the peer says of a message that is too long. */
-void ha_outbox_too_long(const struct ha_outbox *o, uint64_t note, char *text, size_t len);
 
 #endif

@@ -408,28 +408,6 @@ static void unfinished_large_messages_are_bounded(void **state)
 	assert_int_equal(ha_outbox_next(&o, 101, 9, &h), 0);
 }
 
-static void sender_names_a_message_that_is_too_long(void **state)
-{
-	struct ha_header h;
-	char text[160];
-
-	(void)state;
-	for (uint32_t i = 0; i < HA_LOG + 3; i++) {
-		assert_int_equal(ha_outbox_next(&o, 100 - i % 64, i, &h), 0);
-		ha_outbox_sent(&o, &h);
-	}
-	/* The oldest one that is known, and the newest. */
-	ha_outbox_too_long(&o, ha_too_long_encode(3, 96), text, sizeof(text));
-	assert_string_equal(
-		text, "a message of 97 bytes is longer than the peer's buffer of 96 (tag 3)");
-	ha_outbox_too_long(&o, ha_too_long_encode(HA_LOG + 2, 0), text, sizeof(text));
-	assert_string_equal(
-		text, "a message of 98 bytes is longer than the peer's buffer of 0 (tag 258)");
-	ha_outbox_too_long(&o, ha_too_long_encode(3, 1ull << 40), text, sizeof(text));
-	assert_non_null(strstr(text, "buffer of at least 4294967294 (tag 3)"));
-	assert_int_equal(ha_too_long_encode(UINT64_MAX, UINT64_MAX) >> 40, 0);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -443,7 +421,6 @@ int main(void)
 		cmocka_unit_test_setup(group_is_complete_when_all_buffers_are, setup),
 		cmocka_unit_test_setup(groups_are_released_in_any_order, setup),
 		cmocka_unit_test_setup(too_long_a_message_is_named, setup),
-		cmocka_unit_test_setup(sender_names_a_message_that_is_too_long, setup),
 		cmocka_unit_test_setup(frames_come_in_order_and_are_bounded, setup),
 		cmocka_unit_test_setup(group_size_is_checked, setup),
 		cmocka_unit_test(random_orders_match_as_in_a_slow_model),

@@ -115,11 +115,9 @@ struct dr_sink {
 enum {
 	DR_CAP_ORDERED = 1u << 0, /* parts of a path are delivered in the order posted (stream) */
 	DR_CAP_REMOTE_WRITE =
-		1u << 1, /* data may land in a posted buffer without an action of this end */
-	DR_CAP_SOFT_FENCE = 1u << 2, /* fence(soft) works: drained path stays usable */
-	DR_CAP_DGRAM = 1u << 3,	     /* the rail carries heartbeats */
-	DR_CAP_RESET =
-		1u << 4, /* the peer sees a hard fence (FAILED); otherwise only when it sends */
+		1u << 1,	/* data may land in a posted buffer without an action of this end */
+	DR_CAP_DGRAM = 1u << 3, /* the rail carries heartbeats */
+	DR_CAP_RESET = 1u << 4, /* the peer sees a fence (FAILED); otherwise only when it sends */
 };
 
 struct dr_rail_params {
@@ -282,11 +280,10 @@ struct dr_transport_ops {
 	int (*progress)(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
 	/* FENCED follows when every posted send and receive is accounted for and nothing can reach or
 	 * read a local buffer any more. Events SENT and DELIVERED of work that was done come before it.
-	 * soft (needs DR_CAP_SOFT_FENCE; sender: nothing of its own outstanding): the path stays
-	 * usable, receives that were posted are withdrawn. Not soft: the path is dead afterwards.
-	 * Idempotent: a completed fence is not reported again. After deadline_ns the kind destroys its
-	 * connection; if that fails: FAILED{RAIL}, and the buffers are quarantined. */
-	void (*fence)(struct dr_path *p, bool soft, int64_t deadline_ns);
+	 * The path is dead afterwards. Idempotent: a completed fence is not reported again. After
+	 * deadline_ns the kind destroys its connection; if that fails: FAILED{RAIL}, and the buffers
+	 * are quarantined. */
+	void (*fence)(struct dr_path *p, int64_t deadline_ns);
 	void (*stats)(struct dr_path *p, struct dr_path_stats *out);
 	/* Have the peer's NIC answer something that its process need not take, so that stats shows whether
 	 * it does; at most one such probe is in flight. all: more of them, on whatever the path has for it, so

@@ -170,9 +170,9 @@ static void wait_fenced(struct cf *f, unsigned end)
 	cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
 }
 
-static void fence(struct cf *f, unsigned end, bool soft)
+static void fence(struct cf *f, unsigned end)
 {
-	f->ops->fence(f->end[end].path, soft, cf_now(f) + DR_NS_PER_S);
+	f->ops->fence(f->end[end].path, cf_now(f) + DR_NS_PER_S);
 	wait_fenced(f, end);
 }
 
@@ -211,7 +211,7 @@ static void fence_receiver(struct cf *f)
 	uint64_t delivered;
 
 	bulk_ready(f);
-	fence(f, R, false);
+	fence(f, R);
 	check_delivered(f, 0);
 	delivered = r->count[DR_EV_DELIVERED];
 	memset(r->mem, 0xdd, r->mem_len); /* ours again: nothing may come any more */
@@ -235,7 +235,7 @@ static void fence_before_data(struct cf *f)
 	part = cf_part(f, R, 0, BULK_LEN);
 	cf_recv(f, 1, 0, &part, 1, 0);
 	cf_until(f, f->ops->credit(f->end[S].path, 1, 0, &c) == 0);
-	f->ops->fence(f->end[R].path, false, cf_now(f) + 100 * DR_NS_PER_MS);
+	f->ops->fence(f->end[R].path, cf_now(f) + 100 * DR_NS_PER_MS);
 	wait_fenced(f, R);
 	memset(f->end[R].mem, 0xdd, f->end[R].mem_len);
 	what = cf_part(f, S, 0, BULK_LEN);
@@ -253,7 +253,7 @@ static void fence_sender(struct cf *f)
 	unsigned sent;
 
 	bulk_ready(f);
-	fence(f, S, false);
+	fence(f, S);
 	sent = s->count[DR_EV_SENT];
 	memset(s->mem, 0xdd, s->mem_len); /* ours again: what arrives still is what was sent */
 	if (f->ops->caps & DR_CAP_RESET)
@@ -262,66 +262,18 @@ static void fence_sender(struct cf *f)
 	check_delivered(f, 0);
 	assert_int_equal(s->count[DR_EV_SENT], sent);
 	assert_int_equal(s->count[DR_EV_FENCED], 1);
-	fence(f, R, false);
+	fence(f, R);
 	check_delivered(f, 0);
 	check_untouched_or_sent(f);
-}
-
-static void fence_soft(struct cf *f)
-{
-	unsigned i, delivered;
-
-	bulk_ready(f);
-	/* The sender's own work must be out first. The receiver withdraws the rest, here while data is
-	 * still on its way. */
-	fence(f, R, true);
-	delivered = f->end[R].count[DR_EV_DELIVERED];
-	check_delivered(f, 0);
-	memset(f->end[R].mem, 0xdd, f->end[R].mem_len);
-	cf_until(f, f->end[S].count[DR_EV_SENT] == BULK_MESSAGES);
-	fence(f, S, true);
-	cf_quiet(f);
-	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], delivered);
-	not_written(f, "FENCED");
-	/* the path works on, in a new epoch, the same messages over again */
-	bulk_in_flight(f, 2, delivered);
-	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == delivered + BULK_MESSAGES);
-	check_delivered(f, delivered);
-	for (i = 0; i < 2; i++)
-		assert_int_equal(f->end[i].count[DR_EV_FAILED], 0);
-	assert_int_equal(f->end[R].count[DR_EV_ARRIVING], 2);
-}
-
-/* Withdrawn in the middle of a part that is much larger than what one progress reads. */
-static void fence_soft_mid_part(struct cf *f)
-{
-	enum { LEN = 16 << 20 };
-	struct dr_part part;
-
-	cf_memory(f, LEN);
-	cf_up(f, 1);
-	part = cf_part(f, R, 0, LEN);
-	cf_recv(f, 1, 0, &part, 1, 0);
-	cf_until(f, f->end[S].count[DR_EV_CREDIT] == 1);
-	cf_send(f, 1, 0, 0, 0, LEN);
-	cf_until(f, f->end[R].count[DR_EV_ARRIVING] == 1);
-	fence(f, R, true);
-	memset(f->end[R].mem, 0xdd, LEN);
-	cf_until(f, f->end[S].count[DR_EV_SENT] == 1);
-	cf_quiet(f);
-	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
-	not_written(f, "FENCED");
-	cf_ctrl(f, S, "x", 1);
-	cf_until(f, f->end[R].count[DR_EV_CTRL] == 1);
 }
 
 static void fence_twice(struct cf *f)
 {
 	cf_up(f, 1);
 	for (unsigned end = 0; end < 2; end++) {
-		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
-		fence(f, end, false);
-		f->ops->fence(f->end[end].path, false, cf_now(f) + DR_NS_PER_S);
+		f->ops->fence(f->end[end].path, cf_now(f) + DR_NS_PER_S);
+		fence(f, end);
+		f->ops->fence(f->end[end].path, cf_now(f) + DR_NS_PER_S);
 	}
 	cf_quiet(f);
 	for (unsigned end = 0; end < 2; end++)
@@ -338,7 +290,7 @@ static void fence_any_state(struct cf *f)
 		cf_create(f, end, how + 1, S);
 		if (how > 0)
 			assert_int_equal(cf_connect(f, end), 0);
-		fence(f, end, false);
+		fence(f, end);
 		assert_int_equal(f->end[end].n, 1);
 		cf_destroy(f, end);
 	}
@@ -348,7 +300,7 @@ static void fence_any_state(struct cf *f)
 		if (!f->end[end].path)
 			continue; /* breaking the other took it away */
 		cf_break(f, end);
-		fence(f, end, false);
+		fence(f, end);
 	}
 }
 
@@ -366,7 +318,7 @@ static void failed_once(struct cf *f)
 	assert_int_equal(f->end[S].count[DR_EV_FAILED], 1);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.kind, DR_EV_FAILED);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.scope, DR_SCOPE_PATH);
-	fence(f, S, false);
+	fence(f, S);
 	cf_quiet(f);
 	assert_int_equal(f->end[S].log[f->end[S].n - 1].ev.kind, DR_EV_FENCED);
 }
@@ -400,11 +352,11 @@ static void close_any_state(struct cf *f)
 		cf_destroy(f, end);
 		cf_destroy(f, !end);
 		cf_up(f, gen++); /* fencing */
-		f->ops->fence(f->end[end].path, false, DR_NEVER);
+		f->ops->fence(f->end[end].path, DR_NEVER);
 		cf_destroy(f, end);
 		cf_destroy(f, !end);
 		cf_up(f, gen++); /* fenced */
-		f->ops->fence(f->end[end].path, false, DR_NEVER);
+		f->ops->fence(f->end[end].path, DR_NEVER);
 		wait_fenced(f, end);
 		cf_destroy(f, end);
 		cf_destroy(f, !end);
@@ -447,7 +399,7 @@ static void hook_echo(struct cf_end *e, const struct dr_event *ev)
 static void hook_fence(struct cf_end *e, const struct dr_event *ev)
 {
 	if (ev->kind == DR_EV_CTRL)
-		e->f->ops->fence(e->path, false, cf_now(e->f) + DR_NS_PER_S);
+		e->f->ops->fence(e->path, cf_now(e->f) + DR_NS_PER_S);
 }
 
 static void hook_close(struct cf_end *e, const struct dr_event *ev)
@@ -498,11 +450,7 @@ static void table_complete(struct cf *f)
 
 const struct cf_case cf_cases_life[] = { CF_CASE(table_complete), CF_CASE(handles),
 	CF_CASE(ready_either_way), CF_CASE(early_posts), CF_CASE(incoming), CF_CASE(fence_receiver),
-	CF_CASE(fence_before_data), CF_CASE(fence_sender),
-	{ "fence_soft", DR_CAP_SOFT_FENCE, "a fence always ends its path", fence_soft },
-	{ "fence_soft_mid_part", DR_CAP_SOFT_FENCE, "a fence always ends its path",
-		fence_soft_mid_part },
-	CF_CASE(fence_twice), CF_CASE(fence_any_state), CF_CASE(failed_once),
-	CF_CASE(close_any_state), CF_CASE(stop_in_flight), CF_CASE(rebuild),
-	CF_CASE(sink_calls_ops) };
+	CF_CASE(fence_before_data), CF_CASE(fence_sender), CF_CASE(fence_twice),
+	CF_CASE(fence_any_state), CF_CASE(failed_once), CF_CASE(close_any_state),
+	CF_CASE(stop_in_flight), CF_CASE(rebuild), CF_CASE(sink_calls_ops) };
 const size_t cf_n_cases_life = DR_ARRAY_LEN(cf_cases_life);

@@ -171,7 +171,7 @@ static void test_zombies(struct cf *f)
 	dr_sim_link_set(f->world, 0, DR_SIM_BOTH, &l);
 	send_all(f);
 	dr_sim_fence_time(f->world, 0, 0, 0, false);
-	f->ops->fence(f->end[S].path, false, cf_now(f) + DR_NS_PER_S);
+	f->ops->fence(f->end[S].path, cf_now(f) + DR_NS_PER_S);
 	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
 	memset(f->end[S].mem, 0, f->end[S].mem_len);
 	before = changed(f->end[R].mem, f->end[R].mem_len, 0xee);
@@ -181,7 +181,7 @@ static void test_zombies(struct cf *f)
 	for (size_t k = 0; k < f->end[R].mem_len; k++)
 		assert_true(f->end[R].mem[k] == 0xee ||
 			    f->end[R].mem[k] == cf_byte(k / LEN, 0, k % LEN));
-	f->ops->fence(f->end[R].path, false, cf_now(f) + DR_NS_PER_S);
+	f->ops->fence(f->end[R].path, cf_now(f) + DR_NS_PER_S);
 	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
 }
 
@@ -242,7 +242,7 @@ static void test_completions(struct cf *f)
 	cf_quiet(f);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1);
 	assert_int_equal(f->end[S].count[DR_EV_SENT], 0);
-	f->ops->fence(f->end[S].path, false, DR_NEVER);
+	f->ops->fence(f->end[S].path, DR_NEVER);
 	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
 	completion(f, DR_SIM_WC_RECV_LATE);
 	cf_until(f, f->end[S].count[DR_EV_SENT] == 1);
@@ -356,11 +356,11 @@ static void test_fence_time(struct cf *f)
 	start(f);
 	at = cf_now(f);
 	dr_sim_fence_time(f->world, 0, 1, DR_NS_PER_S, false);
-	f->ops->fence(f->end[R].path, false, at + 10 * DR_NS_PER_MS);
+	f->ops->fence(f->end[R].path, at + 10 * DR_NS_PER_MS);
 	cf_until(f, f->end[R].count[DR_EV_FENCED] == 1);
 	assert_int_equal(cf_now(f) - at, 10 * DR_NS_PER_MS);
 	dr_sim_fence_time(f->world, 0, 0, 0, true);
-	f->ops->fence(f->end[S].path, false, cf_now(f) + 10 * DR_NS_PER_MS);
+	f->ops->fence(f->end[S].path, cf_now(f) + 10 * DR_NS_PER_MS);
 	assert_int_equal(failed(f, S)->scope, DR_SCOPE_RAIL);
 	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
 }
@@ -447,7 +447,7 @@ static void test_wrapper_fails(struct cf *f)
 	cf_ctrl(f, S, "2", 1);
 	assert_int_equal(failed(f, S)->err, -EIO);
 	assert_true(dr_path_post_ctrl(f->end[S].path, "3", 1) < 0);
-	f->ops->fence(f->end[S].path, true, cf_now(f) + DR_NS_PER_S);
+	f->ops->fence(f->end[S].path, cf_now(f) + DR_NS_PER_S);
 	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
 }
 
@@ -460,7 +460,7 @@ static void test_wrapper_fence(struct cf *f)
 	f->faulty->o.dgram_loss_ppm = 1000000;
 	f->ops->rail_dgram(f->end[S].rail, "x", 1);
 	deadline = cf_now(f) + 20 * DR_NS_PER_MS;
-	f->ops->fence(f->end[S].path, false, deadline);
+	f->ops->fence(f->end[S].path, deadline);
 	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
 	assert_true(cf_now(f) >= deadline);
 	assert_int_equal(f->end[R].rail_count[DR_EV_DGRAM], 0);

@@ -307,7 +307,7 @@ static void another_channel_looks_first_at_a_fence(struct cf *f)
 	copier_stop(f->copier, DR_STAGE_OUT, true);
 	post_send(f, 1, 0);
 	second_send(&s, 0);
-	f->ops->fence(s.end[S].path, false, DR_NEVER);
+	f->ops->fence(s.end[S].path, DR_NEVER);
 	settle(f);
 	assert_int_equal(s.end[S].count[DR_EV_FENCED], 0);
 	copier_stop(f->copier, DR_STAGE_OUT, false);
@@ -320,10 +320,9 @@ static void another_channel_looks_first_at_a_fence(struct cf *f)
 
 /* ---- fence ---- */
 
-static void fence(struct cf *f, unsigned end, bool soft)
+static void fence(struct cf *f, unsigned end)
 {
-	f->ops->fence(
-		f->end[end].path, soft, DR_NEVER); /* simulated time runs while copies stand */
+	f->ops->fence(f->end[end].path, DR_NEVER); /* simulated time runs while copies stand */
 }
 
 /* Not before it is let go. */
@@ -338,7 +337,7 @@ static void fenced_with_the_copy(struct cf *f, unsigned end, enum dr_stage_way w
 static void fence_waits_for_copies_out(struct cf *f)
 {
 	stopped_going_out(f);
-	fence(f, S, false);
+	fence(f, S);
 	fenced_with_the_copy(f, S, DR_STAGE_OUT);
 	assert_int_equal(copier_busy(f->copier), 0);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0); /* it was not sent after all */
@@ -347,7 +346,7 @@ static void fence_waits_for_copies_out(struct cf *f)
 static void fence_waits_for_copies_in(struct cf *f)
 {
 	stopped_coming_in(f);
-	fence(f, R, false);
+	fence(f, R);
 	settle(f);
 	assert_int_equal(f->end[R].count[DR_EV_FENCED], 0);
 	assert_int_equal(f->end[R].mem[0], 0xee);
@@ -362,42 +361,16 @@ static void fence_of_a_failed_path_waits(struct cf *f)
 {
 	stopped_coming_in(f);
 	cf_break(f, R);
-	fence(f, R, false);
+	fence(f, R);
 	fenced_with_the_copy(f, R, DR_STAGE_IN);
 	assert_int_equal(copier_busy(f->copier), 0);
 	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 0);
 }
 
-static void soft_fence_withdraws_what_did_not_come(struct cf *f)
-{
-	post_recv(f, 1, 0);
-	post_recv(f, 1, 1);
-	copier_stop(f->copier, DR_STAGE_IN, true);
-	post_send(f, 1, 0);
-	cf_until(f, f->end[S].count[DR_EV_SENT] == 1 && f->end[R].count[DR_EV_ARRIVING] == 1);
-	settle(f);
-	fence(f, R, true);
-	fenced_with_the_copy(f, R, DR_STAGE_IN);
-	assert_int_equal(f->end[R].count[DR_EV_DELIVERED], 1);
-	fence(f, S, true);
-	cf_until(f, f->end[S].count[DR_EV_FENCED] == 1);
-	all_over(f, 2, 1);
-}
-
-/* What was posted goes out before the path is called drained. */
-static void soft_fence_of_a_busy_sender(struct cf *f)
-{
-	stopped_going_out(f);
-	fence(f, S, true);
-	fenced_with_the_copy(f, S, DR_STAGE_OUT);
-	assert_int_equal(f->end[S].count[DR_EV_SENT], 1);
-	cf_until(f, f->end[R].count[DR_EV_DELIVERED] == 1);
-}
-
 static void a_copy_that_never_ends(struct cf *f)
 {
 	stopped_going_out(f);
-	f->ops->fence(f->end[S].path, false, cf_now(f) + DR_NS_PER_MS);
+	f->ops->fence(f->end[S].path, cf_now(f) + DR_NS_PER_MS);
 	cf_until(f, f->end[S].count[DR_EV_FAILED] == 1);
 	assert_int_equal(cf_nth(&f->end[S], DR_EV_FAILED, 0)->ev.scope, DR_SCOPE_RAIL);
 	assert_int_equal(f->end[S].count[DR_EV_FENCED], 0);
@@ -445,8 +418,8 @@ static void a_ring_goes_from_path_to_path(const struct cf_kind *kind)
 	for (uint32_t gen = 1; gen <= 3; gen++) {
 		cf_up(f, gen);
 		all_over(f, gen, (uint64_t)gen * 100);
-		fence(f, S, false);
-		fence(f, R, false);
+		fence(f, S);
+		fence(f, R);
 		cf_until(f,
 			f->end[S].count[DR_EV_FENCED] == 1 && f->end[R].count[DR_EV_FENCED] == 1);
 		cf_destroy(f, S);
@@ -473,7 +446,7 @@ static void copier_failed(struct cf *f, unsigned end)
 	ev = &cf_nth(&f->end[end], DR_EV_FAILED, 0)->ev;
 	assert_int_equal(ev->scope, DR_SCOPE_LOCAL);
 	assert_true(ev->err == -EIO || ev->err == -ENOMEM);
-	fence(f, end, false);
+	fence(f, end);
 	cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
 }
 
@@ -519,7 +492,7 @@ static unsigned fail_kth(const struct cf_kind *k, enum copier_call call, unsigne
 		cf_check(f->end[R].mem + seq * LEN, seq, 0, LEN);
 	hit = f->end[S].failed || f->end[R].failed;
 	for (unsigned end = 0; end < 2; end++) {
-		fence(f, end, false);
+		fence(f, end);
 		cf_until(f, f->end[end].count[DR_EV_FENCED] == 1);
 	}
 	shut(f);
@@ -618,9 +591,7 @@ int main(int argc, char **argv)
 		ON(fence_waits_for_copies_out, &sim, &tcp, &rdma),
 		ON(fence_waits_for_copies_in, &sim, &tcp, &rdma),
 		ON(fence_of_a_failed_path_waits, &sim, &tcp),
-		ON(soft_fence_withdraws_what_did_not_come, &sim, &tcp),
-		ON(soft_fence_of_a_busy_sender, &sim, &tcp), ON(a_copy_that_never_ends, &sim, &tcp),
-		ON(a_full_ring_is_back_pressure, &narrow),
+		ON(a_copy_that_never_ends, &sim, &tcp), ON(a_full_ring_is_back_pressure, &narrow),
 		BARE(a_ring_goes_from_path_to_path, &sim, &tcp), ON(idle_paths_have_no_ring, &tcp),
 		ON(no_ring_for_the_receiver, &sim, &tcp), ON(no_ring_for_the_sender, &sim, &tcp),
 		BARE(every_call_fails_once, &sim, &rdma), BARE(slow_and_narrow, &sim, &tcp),

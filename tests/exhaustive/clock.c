@@ -184,7 +184,7 @@ static void canon_path(struct dr_fo *f, unsigned p, bool lift)
 		ready = DR_NS_PER_S + UNIT_NS;
 	if (f->prm.sender && p == 0)
 		ready = DR_MAX(ready, f->prm.hold_down_ns << f->penalty);
-	if (pa->state != DR_FOP_READY && !(pa->state == DR_FOP_FENCING && pa->soft))
+	if (pa->state != DR_FOP_READY)
 		pa->ready_ns = EX_NOW;
 	not_before(&pa->ready_ns, ready);
 	not_before(&pa->retry_ns, 0);

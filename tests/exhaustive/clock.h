@@ -33,7 +33,7 @@ struct ex_watch {
 	int64_t failback_ns; /* last failback; -1: none */
 	int64_t calm_ns;     /* no failure of the active path, no decay */
 	int64_t path_ns[DR_PATHS];  /* state of the path */
-	int64_t ready_ns[DR_PATHS]; /* the connection works, through soft fences */
+	int64_t ready_ns[DR_PATHS]; /* the connection works */
 	int64_t due_ns[DR_PATHS];   /* age of DOWN at which the path is dialled */
 	uint8_t tries[DR_PATHS];    /* dials that failed in a row */
 	uint8_t flaps;		    /* how often the hold-down is doubled */
@@ -49,7 +49,7 @@ struct ex_seen {
 	uint64_t acked, high;
 	struct {
 		enum dr_fo_pstate state;
-		bool soft, stuck, rail_ok, rail_down;
+		bool stuck, rail_ok, rail_down;
 	} path[DR_PATHS];
 };
 

@@ -71,8 +71,8 @@ static void connecting(struct list *l, unsigned p)
 	const struct ex_path *pa = &l->s->path[p];
 	unsigned c = l->sc->connector, a = !c;
 	const struct ex_end *ce = &pa->end[c], *ae = &pa->end[a];
-	bool dialling = ce->st == EX_CONNECTING && !ce->failed && ce->fence == EX_F_NO;
-	bool waits = ae->st == EX_CONNECTING && !ae->failed && ae->fence == EX_F_NO;
+	bool dialling = ce->st == EX_CONNECTING && !ce->failed && !ce->fence;
+	bool waits = ae->st == EX_CONNECTING && !ae->failed && !ae->fence;
 
 	if (pa->cut || l->s->watch[EX_TX].stopped || l->s->watch[EX_RX].stopped)
 		return;
@@ -118,7 +118,7 @@ static void data(struct list *l, unsigned p)
 	for (unsigned i = 0; i < EX_PARTS_MAX && tx_runs; i++) {
 		bool stream = l->sc->kind == EX_STREAM;
 
-		if (!(pa->wr & (1u << i)) || (stream ? tx->fence == EX_F_HARD : pa->cut))
+		if (!(pa->wr & (1u << i)) || (stream ? tx->fence : pa->cut))
 			continue;
 		if (l->sc->grey)
 			break;
@@ -141,11 +141,11 @@ static void ends(struct list *l, unsigned p)
 		const struct ex_end *en = &pa->end[e];
 		bool up = en->st == EX_UP && !en->failed;
 
-		if (en->fence != EX_F_NO && !en->hung)
+		if (en->fence && !en->hung)
 			add_soon(l, EX_FENCE_DONE, p, e, 0);
 		if (up && !pa->cut && pa->lane[e == EX_TX ? EX_L_BACK : EX_L_CTRL].n > 0)
 			add_soon(l, EX_TAKE, p, e, 0);
-		if (up && en->fence != EX_F_HARD &&
+		if (up && !en->fence &&
 			((pa->cut && (l->sc->lazy || en->told_down)) ||
 				(!pa->cut && ex_peer_gone(pa, e)))) {
 			add(l, EX_NOTICE, p, e, 0);
@@ -263,7 +263,7 @@ static void clock_faults(struct list *l)
 		if (may(l, EX_MAY_STOP) && w->debt_ns == 0)
 			add(l, EX_STOP, 0, e, 0);
 		for (unsigned p = 0; p < DR_PATHS && may(l, EX_MAY_HANG); p++)
-			if (l->s->path[p].end[e].fence != EX_F_NO && !l->s->path[p].end[e].hung)
+			if (l->s->path[p].end[e].fence && !l->s->path[p].end[e].hung)
 				add(l, EX_HANG, p, e, 0);
 	}
 }
@@ -299,9 +299,8 @@ static void faults(struct list *l)
 			const struct ex_end *en = &l->s->path[p].end[e];
 
 			/* A cut rail's ends fail for nothing: EX_NOTICE. */
-			if (en->st == EX_UP && !en->failed && en->fence != EX_F_HARD &&
-				may(l, EX_MAY_BREAK) && !l->s->path[p].cut &&
-				!ex_peer_gone(&l->s->path[p], e))
+			if (en->st == EX_UP && !en->failed && !en->fence && may(l, EX_MAY_BREAK) &&
+				!l->s->path[p].cut && !ex_peer_gone(&l->s->path[p], e))
 				add(l, EX_BREAK, p, e, 0);
 		}
 		if (!l->s->path[p].cut && may(l, EX_MAY_CUT))

@@ -101,7 +101,6 @@ void ex_init(const struct ex_scope *sc, struct ex_state *s)
 	for (unsigned e = 0; e < 2; e++) {
 		struct dr_fo_params p = { .sender = e == EX_TX,
 			.connector = e == sc->connector,
-			.soft_fence = sc->kind == EX_STREAM,
 			.shadow = true,
 			.failback = !sc->no_failback,
 			.window = sc->window,
@@ -249,15 +248,13 @@ static void fence_done(struct ex_state *s, unsigned p, unsigned e)
 	struct ex_path *pa = &s->path[p];
 	struct ex_end *en = &pa->end[e];
 
-	if (en->fence == EX_F_HARD) {
-		en->st = EX_FENCED;
-		ex_lane_purge(pa, e, true);
-		if (e == EX_TX)
-			pa->wr = pa->wr_lost = pa->cr_msgs = pa->cr_parts = 0;
-		else
-			pa->rx = 0;
-	}
-	en->fence = EX_F_NO;
+	en->st = EX_FENCED;
+	en->fence = false;
+	ex_lane_purge(pa, e, true);
+	if (e == EX_TX)
+		pa->wr = pa->wr_lost = pa->cr_msgs = pa->cr_parts = 0;
+	else
+		pa->rx = 0;
 	dr_fo_fenced(&s->fo[e], p, en->gen, EX_NOW);
 }
 
@@ -267,7 +264,7 @@ static unsigned dial(const struct ex_scope *sc, struct ex_state *s, unsigned p)
 	unsigned c = sc->connector, a = !c;
 	struct ex_end *ce = &s->path[p].end[c], *ae = &s->path[p].end[a];
 
-	if (ae->st == EX_CONNECTING && ae->gen == ce->gen && ae->fence == EX_F_NO && !ae->failed) {
+	if (ae->st == EX_CONNECTING && ae->gen == ce->gen && !ae->fence && !ae->failed) {
 		ce->st = EX_UP;
 		ae->knocked = true;
 		dr_fo_path_ready(&s->fo[c], p, ce->gen, EX_NOW);
@@ -403,7 +400,7 @@ static void at_once(const struct ex_scope *sc, struct ex_state *s)
 		for (unsigned e = 0; e < 2; e++) {
 			const struct ex_end *en = &s->path[p].end[e];
 
-			if (en->fence != EX_F_HARD || en->st != EX_CONNECTING)
+			if (!en->fence || en->st != EX_CONNECTING)
 				continue;
 			fence_done(s, p, e);
 			ex_turn(sc, s, e);

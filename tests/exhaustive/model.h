@@ -30,7 +30,7 @@
  *
  * Personalities (tests/sim/sim.h says what each is like):
  *  stream        one FIFO each way for control, credits and data; SENT when the kernel took the part;
- *                the peer of an end that is fenced hard is told; soft fence;
+ *                the peer of an end that is fenced is told;
  *  remote write  data in any order, beside control; SENT and DELIVERED in any order, each possibly
  *                never; what a fenced sender wrote may land until the receiver's fence is done;
  *  plugin        as remote write, data and SENT in order.
@@ -102,9 +102,9 @@ enum {
 };
 
 enum ex_end_state { EX_NONE, EX_CONNECTING, EX_UP, EX_FENCED };
-enum { EX_F_NO, EX_F_SOFT, EX_F_HARD };
 struct ex_end {
-	uint8_t st, fence;
+	uint8_t st;
+	bool fence;	/* the core asked for one */
 	bool failed;	/* FAILED was reported: nothing but FENCED follows */
 	bool told_down; /* the rail's owner said so */
 	bool knocked;	/* acceptor: admitted the dial; connector: its dial was told as INCOMING */

@@ -135,9 +135,7 @@ static void put_core(struct packer *k, const struct dr_fo *f)
 			(reads_answer(f) && f->prm.sender ? f->answer_path : DR_FO_NONE) << 6);
 	put(k, renumber(&k->epoch, f->epoch));
 	for (unsigned p = 0; p < DR_PATHS; p++) {
-		put(k, f->path[p].state |
-				(f->path[p].state == DR_FOP_FENCING && f->path[p].soft) << 3 |
-				f->path[p].rail_ok << 4 | f->path[p].rail_down << 5);
+		put(k, f->path[p].state | f->path[p].rail_ok << 4 | f->path[p].rail_down << 5);
 		put(k, renumber(&k->gen[p], f->path[p].gen) | renumber(&k->gen[p], incoming(f, p))
 								      << 4);
 	}
@@ -253,7 +251,6 @@ static void get_params(const struct ex_scope *sc, unsigned e, struct dr_fo *f)
 
 	p->sender = e == EX_TX;
 	p->connector = e == sc->connector;
-	p->soft_fence = sc->kind == EX_STREAM;
 	p->shadow = true;
 	p->failback = !sc->no_failback;
 	p->window = sc->window;
@@ -294,7 +291,6 @@ static const uint8_t *get_core(
 		struct dr_fo_path *pa = &f->path[p];
 
 		pa->state = *b & 7;
-		pa->soft = *b >> 3 & 1;
 		pa->rail_ok = *b >> 4 & 1;
 		pa->rail_down = *b++ >> 5 & 1;
 		pa->gen = *b & 15;

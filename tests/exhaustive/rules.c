@@ -43,7 +43,6 @@ void ex_see(const struct dr_fo *f, struct ex_seen *was)
 	for (unsigned p = 0; p < DR_PATHS; p++) {
 		was->gen[p] = f->path[p].gen;
 		was->path[p].state = f->path[p].state;
-		was->path[p].soft = f->path[p].soft;
 		was->path[p].stuck = f->path[p].stuck;
 		was->path[p].rail_ok = f->path[p].rail_ok;
 		was->path[p].rail_down = f->path[p].rail_down;
@@ -98,8 +97,7 @@ static bool changed(const struct look *l, unsigned p)
 {
 	const struct dr_fo_path *pa = &l->f->path[p];
 
-	return pa->state != l->was->path[p].state || pa->gen != l->was->gen[p] ||
-	       (pa->state == DR_FOP_FENCING && pa->soft != l->was->path[p].soft);
+	return pa->state != l->was->path[p].state || pa->gen != l->was->gen[p];
 }
 
 static void check_fence(const struct look *l, unsigned p)
@@ -319,8 +317,7 @@ static void update_switch(const struct look *l)
 static bool usable(const struct dr_fo *f)
 {
 	for (unsigned p = 0; p < DR_PATHS; p++)
-		if (f->path[p].state == DR_FOP_READY ||
-			(f->path[p].state == DR_FOP_FENCING && f->path[p].soft))
+		if (f->path[p].state == DR_FOP_READY)
 			return true;
 	return false;
 }
@@ -458,8 +455,7 @@ static void at_most(int64_t *age, int64_t most)
 
 static void canon_path(struct ex_watch *w, const struct dr_fo *f, unsigned p)
 {
-	bool up = f->path[p].state == DR_FOP_READY ||
-		  (f->path[p].state == DR_FOP_FENCING && f->path[p].soft);
+	bool up = f->path[p].state == DR_FOP_READY;
 	int64_t most = 0;
 
 	switch (f->path[p].state) {

@@ -9,15 +9,12 @@ bool ex_peer_gone(const struct ex_path *pa, unsigned e)
 {
 	const struct ex_end *o = &pa->end[!e];
 
-	return o->st == EX_NONE || o->st == EX_FENCED || o->gen != pa->end[e].gen ||
-	       o->fence == EX_F_HARD;
+	return o->st == EX_NONE || o->st == EX_FENCED || o->gen != pa->end[e].gen || o->fence;
 }
 
-/* Control is taken in both ways through a soft fence. */
-static bool may_post(const struct ex_end *en, bool ctrl)
+static bool may_post(const struct ex_end *en)
 {
-	return en->st == EX_UP && !en->failed && en->fence != EX_F_HARD &&
-	       (ctrl || en->fence == EX_F_NO);
+	return en->st == EX_UP && !en->failed && !en->fence;
 }
 
 /* false: back-pressure. */
@@ -69,7 +66,7 @@ static bool act_ctrl(
 		ex_violation("the receiver leads a switch");
 	if (fr->type == DR_FRAME_SWITCH && (fr->flags & DR_FRAME_PLANNED))
 		check_planned(sc, s);
-	if (pa->end[e].gen != a->gen || !may_post(&pa->end[e], true))
+	if (pa->end[e].gen != a->gen || !may_post(&pa->end[e]))
 		return true;
 	/* Only what the core reads of each type. */
 	if (fr->type == DR_FRAME_ACK || fr->type == DR_FRAME_ANSWER)
@@ -96,16 +93,10 @@ static void act_fence(struct ex_state *s, unsigned e, const struct dr_fo_act *a)
 		dr_fo_fenced(&s->fo[e], a->path, a->gen, EX_NOW);
 		return;
 	}
-	if (en->st == EX_FENCED || en->fence == EX_F_HARD)
+	if (en->st == EX_FENCED || en->fence)
 		return;
 	en->hung = false;
-	if (a->soft && en->st == EX_UP && !en->failed) {
-		en->fence = EX_F_SOFT;
-		if (e == EX_RX)
-			pa->rx = 0; /* withdrawn */
-		return;
-	}
-	en->fence = EX_F_HARD;
+	en->fence = true;
 }
 
 static void act_connect(struct ex_state *s, unsigned e, const struct dr_fo_act *a)
@@ -188,7 +179,7 @@ static void pump_receiver(const struct ex_scope *sc, struct ex_state *s)
 		return;
 	pa = &s->path[f->active];
 	while (dr_fo_next(f, &seq, &part, &skip)) {
-		if (!may_post(&pa->end[EX_RX], false))
+		if (!may_post(&pa->end[EX_RX]))
 			return;
 		bits = ex_parts_of(sc, (unsigned)seq) & ~(skip << sc->base[seq]);
 		if (pa->rx != 0 && pa->rx_epoch != f->epoch)
@@ -203,7 +194,7 @@ static void pump_receiver(const struct ex_scope *sc, struct ex_state *s)
 		lane_add(sc, pa, EX_RX, EX_L_BACK, item(EX_IT_CREDIT, skip, seq, f->epoch));
 		dr_fo_posted(f, EX_NOW);
 	}
-	if (f->head > f->acked && may_post(&pa->end[EX_RX], true)) {
+	if (f->head > f->acked && may_post(&pa->end[EX_RX])) {
 		struct dr_fo_act a = { .path = f->active, .gen = pa->end[EX_RX].gen };
 		uint64_t told = f->acked;
 
@@ -223,7 +214,7 @@ static void pump_sender(const struct ex_scope *sc, struct ex_state *s)
 	while (dr_fo_next(f, &seq, &part, &skip)) {
 		struct ex_path *pa = &s->path[f->active];
 
-		if (!may_post(&pa->end[EX_TX], false) || pa->cr_epoch != f->epoch ||
+		if (!may_post(&pa->end[EX_TX]) || pa->cr_epoch != f->epoch ||
 			!(pa->cr_msgs & (1u << seq)))
 			return;
 		bit = 1u << (sc->base[seq] + part);

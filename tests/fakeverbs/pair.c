@@ -348,7 +348,7 @@ bool pair_untouched(struct pair *p, uint8_t b)
 void pair_fence(struct pair *p, unsigned end, int64_t deadline_ns)
 {
 	p->doing = "fence";
-	dr_verbs_ops.fence(p->e[end].path, false, deadline_ns);
+	dr_verbs_ops.fence(p->e[end].path, deadline_ns);
 }
 
 void pair_end_path(struct pair *p)

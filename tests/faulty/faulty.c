@@ -14,7 +14,7 @@
  * Each op calls the inner one; events of the inner path pass through a queue (held), which is empty
  * except while an event is held back, so that order never changes. A failure that is injected is
  * only said here: the inner path lives on, as one whose completion was an error although the data
- * arrived, and a fence, soft or not, then fences it hard. After it nothing but FENCED comes out.
+ * arrived, and a fence then ends it. After it nothing but FENCED comes out.
  */
 
 struct held {
@@ -394,13 +394,13 @@ static int f_credit(struct dr_path *dp, uint32_t epoch, uint64_t seq, struct dr_
 	return path_of(dp)->f->inner->credit(path_of(dp)->inner, epoch, seq, out);
 }
 
-static void f_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
+static void f_fence(struct dr_path *dp, int64_t deadline_ns)
 {
 	struct faulty_path *p = path_of(dp);
 
-	trace(p->f, "path %u fence %s", dp->rail->index, soft ? "soft" : "hard");
+	trace(p->f, "path %u fence", dp->rail->index);
 	p->fence_deadline_ns = deadline_ns;
-	p->f->inner->fence(p->inner, soft && !p->failed && !p->fail_due, deadline_ns);
+	p->f->inner->fence(p->inner, deadline_ns);
 }
 
 static void f_probe(struct dr_path *dp, bool all, int64_t now_ns)

@@ -3,7 +3,7 @@
  * One end's failover core: the paths under it keep their contract, the peer keeps none. Whatever frames
  * come, what is done stays done, the user's messages end in order, and the core's own rules hold.
  *
- *	u8: 1 sender, 2 connector, 4 shadow, 8 soft fence, 16 failback | u8 window | steps, see step()
+ *	u8: 1 sender, 2 connector, 4 shadow, 16 failback | u8 window | steps, see step()
  */
 #include "channel/failover.h"
 #include "tests/fuzz/lib/fuzz.h"
@@ -17,7 +17,7 @@ struct world {
 	/* The path objects as the core asked for them. */
 	struct {
 		uint32_t gen;
-		bool there, up, fencing, soft;
+		bool there, up, fencing;
 	} path[DR_PATHS];
 	/* Parts on the wire, of the sender: posted and not reported. */
 	uint64_t head;
@@ -29,7 +29,6 @@ static void start(struct world *w, uint8_t flags, uint8_t window)
 	struct dr_fo_params p = { .sender = flags & 1,
 		.connector = flags & 2,
 		.shadow = flags & 4,
-		.soft_fence = flags & 8,
 		.failback = flags & 16,
 		.window = 1 + window % 8,
 		.hold_down_ns = 100 * DR_NS_PER_MS,
@@ -52,7 +51,6 @@ static void act(struct world *w, const struct dr_fo_act *a)
 	case DR_FOA_FENCE:
 		dr_assert(w->path[a->path].there);
 		w->path[a->path].fencing = true;
-		w->path[a->path].soft = a->soft;
 		break;
 	case DR_FOA_CTRL:
 		dr_assert(a->frame.type > 0 && a->frame.type < DR_FRAME_TYPES);
@@ -122,7 +120,7 @@ static void path_event(struct world *w, unsigned p, uint8_t what)
 		return;
 	if (w->path[p].fencing && what < 2) {
 		w->path[p].fencing = false;
-		w->path[p].there = w->path[p].soft;
+		w->path[p].there = false;
 		dr_fo_fenced(&w->f, p, gen, w->now);
 	} else if (!w->path[p].up && what == 2) {
 		w->path[p].up = true;

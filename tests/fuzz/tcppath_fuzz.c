@@ -3,7 +3,7 @@
  * A path of the TCP kind whose peer said the right HELLO and then sends anything, in any fragments.
  * Events stay within what was posted; a fence ends it all.
  *
- *	u8: 1 this end sends, 2 it fences softly half-way | n x (u8 length, bytes)
+ *	u8: 1 this end sends, 2 it fences half-way | n x (u8 length, bytes)
  */
 #include "base/log.h"
 #include "tests/fuzz/lib/fuzz.h"
@@ -182,7 +182,7 @@ static void post(struct world *w, uint64_t seq)
 	dr_path_flush(w->path, w->now);
 }
 
-static void talk(struct world *w, struct fz *z, bool soft)
+static void talk(struct world *w, struct fz *z, bool half_way)
 {
 	for (unsigned i = 0; i < ROUNDS_MAX && z->n && !w->failed && !w->fenced; i++) {
 		size_t len, want = fz_u8(z);
@@ -193,10 +193,8 @@ static void talk(struct world *w, struct fz *z, bool soft)
 		progress(w);
 		if (w->sender && !w->failed && w->credits && i < MESSAGES)
 			post(w, i);
-		if (soft && i == 4 && !w->failed && !w->sender)
-			w->path->ops->fence(w->path, true, w->now + DR_NS_PER_S);
-		if (soft && w->fenced)
-			break;
+		if (half_way && i == 4 && !w->failed && !w->sender)
+			w->path->ops->fence(w->path, w->now + DR_NS_PER_S);
 	}
 }
 
@@ -212,7 +210,7 @@ FUZZ(z)
 		post(&w, seq);
 	talk(&w, z, flags & 2);
 	if (!w.fenced)
-		w.path->ops->fence(w.path, false, w.now + DR_NS_PER_S);
+		w.path->ops->fence(w.path, w.now + DR_NS_PER_S);
 	progress_until(&w, &w.fenced);
 	dr_tcp_ops.close(w.path);
 	dr_assert(dr_tcp_ops.stop(w.path) == 0);

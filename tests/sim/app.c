@@ -455,7 +455,7 @@ bool sim_app_back(struct sim_run *r)
 	return true;
 }
 
-/* Only outages of the other rail, and a kind whose planned switches keep both connections. */
+/* Only outages of the other rail: only a switch back fences the path, which it leaves. */
 static void check_kept(struct sim_run *r, unsigned c)
 {
 	const struct sim_fault *f = r->s->fault;
@@ -466,13 +466,14 @@ static void check_kept(struct sim_run *r, unsigned c)
 		return;
 	while (bad < r->s->n_faults - 1 && (r->s->without & (1u << bad)))
 		bad++;
-	for (unsigned end = 0; end < 2; end++)
-		if (sim_channel_of(&r->ch[c].user[end])
-				->fo.path[r->s->primary[c] == f[bad].rail]
-				.gen != 1)
+	for (unsigned end = 0; end < 2; end++) {
+		const struct dr_fo *fo = &sim_channel_of(&r->ch[c].user[end])->fo;
+
+		if (fo->path[r->s->primary[c] == f[bad].rail].gen > fo->epoch / 2 + 1)
 			sim_fail(r,
 				"kept: channel %u end %u: the path that never failed was dialled again",
 				c, end);
+	}
 }
 
 static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)

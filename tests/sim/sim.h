@@ -38,7 +38,7 @@ enum dr_sim_personality {
 	 * flight when the *sender* fenced may still land ("zombies") until the receiver has fenced. */
 	DR_SIM_REMOTE_WRITE,
 	/* Like an NCCL net plugin: one comm for data, others for control; SENT and DELIVERED in the
-	 * order of posting only; no soft fence, no datagrams. Data lands as with remote write. */
+	 * order of posting only; no datagrams. Data lands as with remote write. */
 	DR_SIM_PLUGIN,
 };
 const char *dr_sim_personality_name(enum dr_sim_personality p);

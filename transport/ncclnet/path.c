@@ -352,11 +352,10 @@ static void flush(struct dr_path *bp, int64_t now_ns)
 
 /* ---- fence and end ---- */
 
-static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+static void fence(struct dr_path *bp, int64_t deadline_ns)
 {
 	struct nn_path *p = nn_path(bp);
 
-	(void)soft; /* no DR_CAP_SOFT_FENCE: every fence is a hard one */
 	if (p->state >= NN_DRAINING)
 		return;
 	nn_rail_enter(nn_path_rail(p));

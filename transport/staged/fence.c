@@ -19,42 +19,23 @@ static bool too_late(const struct staged_path *p, int64_t now_ns)
 
 bool dr_stage_fence_due(const struct staged_path *p, int64_t now_ns)
 {
-	if (p->fence == STAGE_FENCE_NONE || p->quarantined)
+	if (!p->fencing || p->fenced || p->quarantined)
 		return false;
 	if (dr_stage_copying(p))
 		return too_late(p, now_ns);
-	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked)
-		return dr_stage_tx_all_handed(p->tx);
 	return p->inner_fenced && (!p->rx || p->failed || dr_stage_rx_all_told(p->rx));
 }
 
-static void ask_inner(struct staged_path *p, bool soft)
-{
-	p->fence_asked = true;
-	p->inner_fenced = false;
-	p->hard_asked |= !soft;
-	p->f->prm.inner->fence(p->inner, soft, p->fence_deadline_ns);
-}
-
-void dr_stage_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+void dr_stage_fence(struct dr_path *bp, int64_t deadline_ns)
 {
 	struct staged_path *p = staged_path(bp);
 
 	if (p->closed || p->fenced)
 		return;
 	p->fence_deadline_ns = deadline_ns;
-	if (!soft || p->failed || p->fail_due) {
-		p->fence = STAGE_FENCE_HARD;
-		if (!p->hard_asked)
-			ask_inner(p, false);
-	} else if (p->fence == STAGE_FENCE_NONE) {
-		p->fence = STAGE_FENCE_SOFT;
-		p->fence_asked = false;
-		if (p->tx)
-			dr_stage_flush(bp, p->base.now_ns); /* what is posted goes out first */
-		if (!p->tx || dr_stage_tx_all_handed(p->tx))
-			ask_inner(p, true);
-	}
+	if (!p->fencing)
+		p->f->prm.inner->fence(p->inner, deadline_ns);
+	p->fencing = true;
 	dr_stage_attend(p);
 }
 
@@ -86,12 +67,7 @@ static void quarantine(struct staged_path *p)
 void dr_stage_fence_settle(struct staged_path *p)
 {
 	struct dr_event ev = { .kind = DR_EV_FENCED };
-	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
-	if (p->fence == STAGE_FENCE_SOFT && !p->fence_asked && dr_stage_tx_all_handed(p->tx))
-		ask_inner(p, true);
-	if (p->fence == STAGE_FENCE_SOFT && (p->failed || (!p->fence_asked && late)))
-		dr_stage_fence(&p->base.path, false, p->fence_deadline_ns);
 	if (p->quarantined)
 		return;
 	if (dr_stage_copying(p) || (p->rx && !p->failed && !dr_stage_rx_all_told(p->rx))) {
@@ -101,9 +77,7 @@ void dr_stage_fence_settle(struct staged_path *p)
 	}
 	if (!p->inner_fenced)
 		return;
-	p->fenced = p->hard_asked;
-	p->fence = STAGE_FENCE_NONE;
-	p->inner_fenced = false;
+	p->fenced = true;
 	dr_stage_forget(p);
 	dr_path_emit(&p->base, &ev);
 }

@@ -35,7 +35,7 @@ static bool waiting(const struct staged_path *p)
 		return false;
 	if (p->rx)
 		return p->rx->started < p->rx->came;
-	return p->fence != STAGE_FENCE_HARD && p->tx->started < p->tx->posted;
+	return !p->fencing && p->tx->started < p->tx->posted;
 }
 
 /* ---- waiting ---- */
@@ -125,7 +125,7 @@ static void tell_failure(struct staged_path *p)
 /* After FAILED only the fence is reported, its own failure included. */
 static void inner_failed(struct staged_path *p, const struct dr_event *ev)
 {
-	if (p->failed && !p->hard_asked)
+	if (p->failed && !p->fencing)
 		return;
 	p->quarantined |= p->failed;
 	p->failed = true;
@@ -247,7 +247,7 @@ int dr_stage_progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 		move_copies(p);
 	if (p->fail_due && !p->closed)
 		tell_failure(p);
-	if (p->fence != STAGE_FENCE_NONE && !p->closed)
+	if (p->fencing && !p->fenced && !p->closed)
 		dr_stage_fence_settle(p);
 	int n = dr_path_end(&p->base);
 	sync_times(p);

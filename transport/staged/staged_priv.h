@@ -139,8 +139,6 @@ struct stage_rx {
 	uint64_t told, started, came;
 };
 
-enum stage_fence { STAGE_FENCE_NONE, STAGE_FENCE_SOFT, STAGE_FENCE_HARD };
-
 struct staged_path {
 	struct dr_path_base base;
 	struct dr_staged *f;
@@ -155,11 +153,10 @@ struct staged_path {
 	bool failed;   /* FAILED was reported */
 	bool fail_due; /* ... is due */
 
-	enum stage_fence fence;	 /* asked of us and not answered */
-	bool fence_asked;	 /* ... and asked of the inner path */
-	bool inner_fenced;	 /* ... which has answered */
-	bool hard_asked, fenced; /* a hard one: asked of the inner path ever, reported */
-	bool quarantined;	 /* a fence, or stop, failed */
+	bool fencing;	   /* fence was called, */
+	bool inner_fenced; /* the inner path has answered, */
+	bool fenced;	   /* FENCED was reported */
+	bool quarantined;  /* a fence, or stop, failed */
 	int64_t fence_deadline_ns;
 
 	struct dr_watch watch; /* while copies are outstanding */
@@ -221,7 +218,7 @@ struct dr_part dr_stage_inner_part(
 bool dr_stage_copying(const struct staged_path *p);
 
 /* fence.c */
-void dr_stage_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
+void dr_stage_fence(struct dr_path *p, int64_t deadline_ns);
 /* Would dr_stage_fence_settle, which progress ends with while a fence is wanted, do something? */
 bool dr_stage_fence_due(const struct staged_path *p, int64_t now_ns);
 void dr_stage_fence_settle(struct staged_path *p);
@@ -238,10 +235,6 @@ unsigned dr_stage_tx_push(struct staged_path *p);
 void dr_stage_tx_sent(struct staged_path *p, const struct dr_event *ev);
 /* Would a push do something? */
 bool dr_stage_tx_due(const struct staged_path *p);
-static inline bool dr_stage_tx_all_handed(const struct stage_tx *t)
-{
-	return t->handed == t->posted;
-}
 
 /* rx.c */
 int dr_stage_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq, const struct dr_part *parts,

@@ -108,7 +108,7 @@ unsigned dr_stage_tx_push(struct staged_path *p)
 	struct stage_send *s;
 	unsigned n = 0;
 
-	if (!p->ready || p->failed || p->fail_due || p->closed || p->fence == STAGE_FENCE_HARD)
+	if (!p->ready || p->failed || p->fail_due || p->closed || p->fencing)
 		return 0;
 	start_copies(p);
 	while (!p->fail_due && (s = next_ready(p))) {
@@ -132,7 +132,7 @@ bool dr_stage_tx_due(const struct staged_path *p)
 {
 	const struct stage_tx *t = p->tx;
 
-	if (p->fence == STAGE_FENCE_HARD)
+	if (p->fencing)
 		return false;
 	if (t->started < t->posted && p->seen[DR_STAGE_OUT] != p->f->done[DR_STAGE_OUT])
 		return true;

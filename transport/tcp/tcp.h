@@ -143,12 +143,11 @@ enum tcp_state {
 	TCP_UP,	     /* frames flow */
 	TCP_FAILING, /* broken; FAILED is due in the next progress. No buffer is touched from here on */
 	TCP_FAILED,  /* FAILED was reported; waits for fence or close */
-	TCP_ABORTED, /* fenced hard: socket gone; FENCED is due in the next progress */
-	TCP_FENCED,  /* FENCED(hard) was reported; waits for close */
+	TCP_ABORTED, /* fenced: socket gone; FENCED is due in the next progress */
+	TCP_FENCED,  /* FENCED was reported; waits for close */
 	TCP_CLOSED,  /* no socket, no events */
 	TCP_N_STATES,
 };
-enum tcp_fence { TCP_FENCE_NONE, TCP_FENCE_SOFT, TCP_FENCE_HARD };
 
 /* Sender: a part in the queue; header and payload are one run of bytes on the wire. */
 struct tcp_send {
@@ -202,7 +201,6 @@ struct tcp_rx {
 	bool bulk; /* the last data frame was large: read little ahead, what is staged is copied */
 	struct tcp_recv *ring; /* receiver only */
 	uint32_t epoch;	       /* newest posted */
-	uint32_t stale_below;  /* data of an epoch below this one is swallowed */
 };
 
 struct tcp_path {
@@ -216,9 +214,6 @@ struct tcp_path {
 
 	struct tcp_tx tx;
 	struct tcp_rx rx;
-
-	enum tcp_fence fence;
-	int64_t fence_deadline_ns;
 
 	/* For silent_segments: when the peer's kernel acknowledged last, as far as it is known, and what
 	 * was sent then. */

@@ -425,38 +425,11 @@ static const struct {
 	[TCP_CLOSED] = { "closed", do_nothing },
 };
 
-static void abort_path(struct tcp_path *p)
-{
-	p->state = TCP_ABORTED;
-	dr_tcp_hs_end(&p->hs);
-	dr_tcp_rx_withdraw(p);
-	dr_tcp_tx_drop(p);
-	close_socket(p, true);
-	dr_path_wake(&p->base);
-}
-
-static void settle_fence(struct tcp_path *p)
-{
-	if (p->fence == TCP_FENCE_SOFT && p->state == TCP_UP && p->tx.done != p->tx.posted) {
-		if (p->base.now_ns < p->fence_deadline_ns)
-			return;
-		p->fence = TCP_FENCE_HARD;
-		abort_path(p);
-	}
-	if (p->state == TCP_ABORTED)
-		p->state = TCP_FENCED;
-	p->fence = TCP_FENCE_NONE;
-	dr_path_tell(&p->base, DR_EV_FENCED);
-}
-
 /* The sink, called late in a progress, may leave work that no readiness of the socket announces. */
 static bool work_left(const struct tcp_path *p)
 {
-	if (p->state == TCP_FAILING || p->tx.told != p->tx.done)
-		return true;
-	if (p->fence == TCP_FENCE_HARD || (p->state == TCP_UP && p->tx.err))
-		return true;
-	return p->fence == TCP_FENCE_SOFT && p->tx.done == p->tx.posted;
+	return p->state == TCP_FAILING || p->state == TCP_ABORTED || p->tx.told != p->tx.done ||
+	       (p->state == TCP_UP && p->tx.err);
 }
 
 static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
@@ -470,8 +443,10 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 	dr_tcp_tx_report(p);
 	if (p->state == TCP_FAILING)
 		report_failure(p);
-	if (p->fence != TCP_FENCE_NONE && p->state != TCP_CLOSED)
-		settle_fence(p);
+	if (p->state == TCP_ABORTED) {
+		p->state = TCP_FENCED;
+		dr_path_tell(&p->base, DR_EV_FENCED);
+	}
 	int n = dr_path_end(&p->base);
 	if (work_left(p))
 		dr_path_wake(&p->base);
@@ -480,24 +455,19 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 
 /* ---- fence and end ---------------------------------------------------------------------------- */
 
-static void fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+static void fence(struct dr_path *bp, int64_t deadline_ns)
 {
 	struct tcp_path *p = tcp_path(bp);
 
+	(void)deadline_ns; /* nothing accesses a buffer when this returns */
 	if (p->state >= TCP_ABORTED)
-		return; /* fenced hard before, or closed */
-	p->fence_deadline_ns = deadline_ns;
-	if (soft && p->state < TCP_FAILING) {
-		if (p->fence == TCP_FENCE_NONE)
-			p->fence = TCP_FENCE_SOFT;
-		dr_tcp_rx_withdraw(p);
-		if (p->state == TCP_UP)
-			dr_tcp_flush(bp, p->base.now_ns);
-		dr_path_wake(&p->base);
-		return;
-	}
-	p->fence = TCP_FENCE_HARD;
-	abort_path(p);
+		return; /* fenced before, or closed */
+	p->state = TCP_ABORTED;
+	dr_tcp_hs_end(&p->hs);
+	dr_tcp_rx_withdraw(p);
+	dr_tcp_tx_drop(p);
+	close_socket(p, true);
+	dr_path_wake(&p->base);
 }
 
 static void stats(struct dr_path *bp, struct dr_path_stats *out)
@@ -520,7 +490,6 @@ static void path_close(struct dr_path *bp)
 	close_socket(p, p->state >= TCP_FAILING);
 	p->state = TCP_CLOSED;
 	dr_tcp_hs_fini(&p->hs);
-	p->fence = TCP_FENCE_NONE;
 	dr_tcp_rx_withdraw(p);
 	dr_tcp_tx_drop(p);
 	p->tx.told = p->tx.done;
@@ -547,7 +516,7 @@ static void fini(struct dr_path *bp)
 const struct dr_transport_ops dr_tcp_ops = {
 	sizeof(struct dr_transport_ops),
 	"tcp",
-	DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
+	DR_CAP_ORDERED | DR_CAP_DGRAM | DR_CAP_RESET,
 	dr_tcp_listen,
 	dr_tcp_rail_handle,
 	dr_tcp_rail_peer,

@@ -80,7 +80,6 @@ int dr_tcp_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const str
 		v->parts[i].cap = parts[i].len;
 	}
 	p->rx.epoch = DR_MAX(p->rx.epoch, epoch);
-	p->rx.stale_below = DR_MAX(p->rx.stale_below, epoch);
 	return 0;
 }
 
@@ -88,13 +87,12 @@ void dr_tcp_rx_withdraw(struct tcp_path *p)
 {
 	struct tcp_rx *x = &p->rx;
 
-	x->body = NULL; /* the rest of the frame at hand is swallowed */
+	x->body = NULL;
 	x->cur_recv = NULL;
 	if (!x->ring)
 		return;
 	for (int i = 0; i < DR_PATH_RING; i++)
 		x->ring[i].used = false;
-	x->stale_below = x->epoch == UINT32_MAX ? UINT32_MAX : x->epoch + 1;
 }
 
 /* ---- frames ----------------------------------------------------------------------------------- */
@@ -130,8 +128,7 @@ static struct tcp_recv *match(
 			*why = "longer than the posted buffer";
 		return *why ? NULL : v;
 	}
-	if (f->epoch >= x->stale_below)
-		*why = "for a message that was not announced";
+	*why = "for a message that was not announced";
 	return NULL;
 }
 

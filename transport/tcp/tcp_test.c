@@ -396,44 +396,7 @@ static void padded_datagrams_have_their_size(void **state)
 
 /* ---- fences ----------------------------------------------------------------------------------- */
 
-static void a_soft_fence_keeps_the_path(void **state)
-{
-	int i;
-
-	(void)state;
-	fill(4);
-	for (i = 0; i < 4; i++)
-		assert_int_equal(post_recv1(1, (uint64_t)i, (uint64_t)i * 100000, 100000), 0);
-	wait_credit(1, 3);
-	assert_int_equal(post_send1(1, 0, 0, 0, 100000), 0);
-	kit_until(&kit, kit.sink[1].count[DR_EV_DELIVERED] == 1);
-	/* Message 1 is under way when the receiver withdraws: it is swallowed. */
-	assert_int_equal(post_send1(1, 1, 0, 100000, 100000), 0);
-	memset(buf[1] + 100000, 0xdd, 100000);
-	dr_tcp_ops.fence(kit.path[1], true, DR_NEVER);
-	dr_tcp_ops.fence(kit.path[1], true, DR_NEVER);
-	dr_tcp_ops.fence(kit.path[0], true, DR_NEVER);
-	kit_until(&kit, kit.sink[0].count[DR_EV_FENCED] && kit.sink[1].count[DR_EV_FENCED]);
-	assert_int_equal(kit.sink[0].count[DR_EV_SENT], 2);
-
-	assert_int_equal(post_recv1(2, 1, 200000, 100000), 0);
-	wait_credit(2, 1);
-	assert_int_equal(
-		post_send1(1, 2, 0, 0, 10), 0); /* an old credit: sent, and swallowed there */
-	assert_int_equal(post_send1(2, 1, 0, 100000, 100000), 0);
-	kit_until(&kit, kit.sink[1].count[DR_EV_DELIVERED] == 2);
-	assert_int_equal(kit_last(&kit.sink[1], DR_EV_DELIVERED)->epoch, 2);
-	assert_memory_equal(buf[0] + 100000, buf[1] + 200000, 100000);
-	for (i = 0; i < 100000; i++)
-		assert_int_equal(buf[1][100000 + i], 0xdd);
-	assert_int_equal(kit.sink[1].count[DR_EV_ARRIVING], 2);
-	for (i = 0; i < 2; i++) {
-		assert_int_equal(kit.sink[i].count[DR_EV_FENCED], 1);
-		assert_int_equal(kit.sink[i].count[DR_EV_FAILED], 0);
-	}
-}
-
-static void a_hard_fence_resets_and_leaves_buffers_alone(void **state)
+static void a_fence_resets_and_leaves_buffers_alone(void **state)
 {
 	struct dr_part pt = part(1, 0, 8);
 	size_t i;
@@ -446,12 +409,12 @@ static void a_hard_fence_resets_and_leaves_buffers_alone(void **state)
 	assert_int_equal(post_send1(1, 0, 0, 0, BUF), 0);
 	assert_int_equal(post_send1(1, 1, 0, 0, BUF), 0);
 	kit_until(&kit, kit.sink[1].count[DR_EV_ARRIVING]);
-	dr_tcp_ops.fence(kit.path[1], false, dr_now_ns());
-	dr_tcp_ops.fence(kit.path[1], false, dr_now_ns());
+	dr_tcp_ops.fence(kit.path[1], dr_now_ns());
+	dr_tcp_ops.fence(kit.path[1], dr_now_ns());
 	memset(buf[1], 0xcc, BUF);
 	kit_until(&kit, kit.sink[1].count[DR_EV_FENCED] && kit.sink[0].count[DR_EV_FAILED]);
 	assert_int_equal(kit_last(&kit.sink[0], DR_EV_FAILED)->scope, DR_SCOPE_PATH);
-	dr_tcp_ops.fence(kit.path[0], false, dr_now_ns());
+	dr_tcp_ops.fence(kit.path[0], dr_now_ns());
 	kit_until(&kit, kit.sink[0].count[DR_EV_FENCED]);
 	for (i = 0; i < 5; i++) {
 		kit_path_progress(&kit, 0, dr_now_ns());
@@ -468,33 +431,26 @@ static void a_hard_fence_resets_and_leaves_buffers_alone(void **state)
 	assert_int_equal(dr_path_post_recv(kit.path[1], 1, 2, &pt, 1, 0), -ENOTCONN);
 }
 
-/* A soft fence turns hard at its deadline. What the kernel has taken and not sent reaches nobody. */
-static void a_hard_fence_drops_what_the_kernel_holds(void **state)
+/* What the kernel has taken and not sent reaches nobody. */
+static void a_fence_drops_what_the_kernel_holds(void **state)
 {
 	struct dr_path_stats st[2];
-	int i, soft;
 
 	(void)state;
-	for (soft = 0; soft < 2; soft++) {
-		for (i = 0; i < 2; i++)
-			kit_destroy(&kit, i);
-		kit_up(&kit);
-		post_more_than_fits();
-		dr_tcp_ops.fence(kit.path[0], soft, dr_now_ns() + (soft ? 0 : DR_NS_PER_S));
-		kit_path_progress(&kit, 0, dr_now_ns());
-		kit_path_progress(&kit, 0, dr_now_ns());
-		assert_int_equal(kit.sink[0].count[DR_EV_FENCED], 1);
-		kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
-		for (i = 0; i < 2; i++)
-			dr_tcp_ops.stats(kit.path[i], &st[i]);
-		assert_true(st[1].rx_bytes < st[0].tx_bytes);
-	}
+	post_more_than_fits();
+	dr_tcp_ops.fence(kit.path[0], DR_NEVER);
+	kit_path_progress(&kit, 0, dr_now_ns());
+	assert_int_equal(kit.sink[0].count[DR_EV_FENCED], 1);
+	kit_until(&kit, kit.sink[1].count[DR_EV_FAILED]);
+	for (int i = 0; i < 2; i++)
+		dr_tcp_ops.stats(kit.path[i], &st[i]);
+	assert_true(st[1].rx_bytes < st[0].tx_bytes);
 }
 
 static void fence_in_hook(struct kit_sink *s, const struct dr_event *ev)
 {
 	if (ev->kind == DR_EV_ARRIVING)
-		dr_tcp_ops.fence(ev->path, false, 0);
+		dr_tcp_ops.fence(ev->path, 0);
 	(void)s;
 }
 
@@ -709,9 +665,8 @@ int main(void)
 		BOTH(control_frames_are_no_progress_of_the_data),
 		BOTH(a_padded_datagram_is_as_long_as_a_segment),
 		BOTH(padded_datagrams_have_their_size),
-		BOTH(a_soft_fence_keeps_the_path),
-		BOTH(a_hard_fence_resets_and_leaves_buffers_alone),
-		BOTH(a_hard_fence_drops_what_the_kernel_holds),
+		BOTH(a_fence_resets_and_leaves_buffers_alone),
+		BOTH(a_fence_drops_what_the_kernel_holds),
 		BOTH(the_sink_may_fence_or_close),
 		BOTH(what_came_before_the_end_is_delivered),
 		BOTH(frames_that_cannot_be_fail_the_path),

@@ -13,11 +13,10 @@
 
 #include <stdio.h>
 
-void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns)
+void dr_verbs_fence(struct dr_path *bp, int64_t deadline_ns)
 {
 	struct vb_path *p = vb_path(bp);
 
-	(void)soft; /* no DR_CAP_SOFT_FENCE: every fence is a hard one */
 	if (p->state >= VB_FENCING)
 		return;
 	p->fence_deadline_ns = deadline_ns;

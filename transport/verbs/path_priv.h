@@ -239,7 +239,7 @@ void dr_verbs_flush_wc(struct vb_path *p, const struct vb_wc *wc);
 bool dr_verbs_flush_idle(const struct vb_path *p);
 
 /* fence.c */
-void dr_verbs_fence(struct dr_path *bp, bool soft, int64_t deadline_ns);
+void dr_verbs_fence(struct dr_path *bp, int64_t deadline_ns);
 void dr_verbs_fence_settle(struct vb_path *p);
 
 /* status.c */

@@ -324,7 +324,7 @@ static void an_untrue_immediate_value_breaks_the_path(void **state)
 		until(b, b->side[R].count[DR_EV_FAILED] == 1);
 		assert_int_equal(b->side[R].err, -EPROTO);
 		assert_int_equal(b->side[R].count[DR_EV_DELIVERED], 0);
-		dr_verbs_ops.fence(b->side[R].path, false, dr_now_ns() + DR_NS_PER_S);
+		dr_verbs_ops.fence(b->side[R].path, dr_now_ns() + DR_NS_PER_S);
 		until(b, b->side[R].count[DR_EV_FENCED] == 1);
 		if (k + 1 < DR_ARRAY_LEN(imm))
 			assert_int_equal(teardown(state), 0);
@@ -437,7 +437,7 @@ static void an_injected_error_fails_the_path_once(void **state)
 	assert_int_equal(b->side[S].err, -ECONNRESET);
 	assert_int_equal(b->side[S].scope, DR_SCOPE_PATH);
 	dr_verbs_path_error(b->side[S].path);
-	dr_verbs_ops.fence(b->side[S].path, false, dr_now_ns() + DR_NS_PER_S);
+	dr_verbs_ops.fence(b->side[S].path, dr_now_ns() + DR_NS_PER_S);
 	until(b, b->side[S].count[DR_EV_FENCED] == 1);
 	assert_int_equal(b->side[S].count[DR_EV_FAILED], 1);
 }
@@ -457,7 +457,7 @@ static void fenced_queue_pairs_are_destroyed_later(void **state)
 	up(b);
 	made = b->fake->count("create_qp");
 	gone = b->fake->count("destroy_qp");
-	dr_verbs_ops.fence(x->path, false, ahead + DR_NS_PER_S);
+	dr_verbs_ops.fence(x->path, ahead + DR_NS_PER_S);
 	while (!x->count[DR_EV_FENCED] && dr_now_ns() < ahead)
 		dr_verbs_ops.progress(x->path, ahead, &x->sink);
 	dr_verbs_ops.close(x->path);

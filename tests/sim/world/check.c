@@ -216,22 +216,18 @@ void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delive
 		sim_ranges_add(&p->w->returned, a, b);
 }
 
-void sim_return_postings(struct sim_path *p, bool withdrawn_only)
+void sim_return_postings(struct sim_path *p)
 {
-	unsigned kept = 0, depth = p->w->o.recv_depth;
+	unsigned depth = p->w->o.recv_depth;
 
 	for (unsigned k = 0; k < p->post_n; k++) {
 		struct sim_posting *x = &p->posted[(p->post_head + k) % depth];
 
-		if (withdrawn_only && !x->withdrawn) {
-			p->posted[(p->post_head + kept++) % depth] = *x;
-			continue;
-		}
 		for (unsigned m = 0; m < x->n; m++)
 			if (!(x->reported & (1u << m)))
 				sim_return_part(p, &x->part[m], false);
 	}
-	p->post_n = kept;
+	p->post_n = 0;
 }
 
 static bool are_peers(const struct dr_path_ident *me, const struct dr_path_ident *peer)

@@ -24,7 +24,7 @@ static void hs_send(struct sim_conn *c, unsigned from, enum hs step)
 
 void sim_path_broke(struct sim_path *p, enum dr_scope scope, int err)
 {
-	if (!p || p->broken || p->closed || p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
+	if (!p || p->broken || p->closed || p->fence != SIM_FENCE_NO || p->w->dead[p->node])
 		return;
 	p->broken = true;
 	p->waiting = false;

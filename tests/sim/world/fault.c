@@ -122,7 +122,7 @@ struct dr_path *dr_sim_path_find(struct dr_sim_world *w, const struct dr_sim_pla
 
 static bool is_up(const struct sim_path *p)
 {
-	return p && p->ready && !p->broken && !p->closed && p->fence < SIM_FENCE_HARD &&
+	return p && p->ready && !p->broken && !p->closed && p->fence == SIM_FENCE_NO &&
 	       !p->w->dead[p->node];
 }
 

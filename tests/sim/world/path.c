@@ -18,11 +18,11 @@
 enum { HANDLE_MAGIC = 0x44525331 };
 
 /* 0; -EAGAIN: not now, an event will tell; -ENOTCONN: not up yet, or known to be over. */
-static int may_post(const struct sim_path *p, bool ctrl)
+static int may_post(const struct sim_path *p)
 {
-	if (!p->ready || p->failed || p->closed || p->fence >= SIM_FENCE_HARD)
+	if (!p->ready || p->failed || p->closed || p->fence != SIM_FENCE_NO)
 		return -ENOTCONN;
-	if (p->broken || (p->fence == SIM_FENCE_SOFT && !ctrl) || p->w->dead[p->node])
+	if (p->broken || p->w->dead[p->node])
 		return -EAGAIN;
 	return 0;
 }
@@ -115,7 +115,7 @@ struct sim_posting *sim_posting_by_key(struct sim_path *p, uint64_t key)
 	for (unsigned k = 0; k < p->post_n; k++) {
 		struct sim_posting *m = &p->posted[(p->post_head + k) % p->w->o.recv_depth];
 
-		if (m->key == key && !m->withdrawn)
+		if (m->key == key)
 			return m;
 	}
 	return NULL;
@@ -149,7 +149,7 @@ int sim_post_recv(struct dr_path *dp, uint32_t epoch, uint64_t seq, const struct
 	unsigned n, uint32_t skip)
 {
 	struct sim_path *p = sim_path_of(dp);
-	int err = may_post(p, false);
+	int err = may_post(p);
 
 	if (p->par.sender || n < 1 || n > DR_PARTS_MAX || skip >> n)
 		return -EINVAL;
@@ -208,7 +208,7 @@ int sim_post_send(
 	struct dr_path *dp, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what)
 {
 	struct sim_path *p = sim_path_of(dp);
-	int err = may_post(p, false);
+	int err = may_post(p);
 
 	if (!p->par.sender)
 		return -EINVAL;
@@ -242,7 +242,7 @@ int sim_post_send(
 int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
 {
 	struct sim_path *p = sim_path_of(dp);
-	int err = may_post(p, true);
+	int err = may_post(p);
 
 	if (len < 1 || len > DR_CTRL_MAX)
 		return -EINVAL;
@@ -328,7 +328,7 @@ void sim_pump(struct sim_path *p)
 	unsigned blocked = 0;
 
 	if (!p->conn || !p->ready || p->broken || p->closed || p->down ||
-		p->fence >= SIM_FENCE_HARD || p->w->dead[p->node])
+		p->fence != SIM_FENCE_NO || p->w->dead[p->node])
 		return;
 	while (sim_ctrl_due(p)) {
 		struct sim_seg *s = sim_seg_pop(&p->ctrl);
@@ -400,18 +400,21 @@ static void fence_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	struct sim_conn *c = ev->obj;
 	struct sim_path *p = c->end[ev->from];
 
-	if (p && p->fence == SIM_FENCE_HARD && !p->down && !p->closed)
+	if (p && p->fence == SIM_FENCE_ASKED && !p->down && !p->closed)
 		fence_over(p, w->fence_stuck[c->rail][ev->from] && ev->a);
 }
 
-static void fence_hard(struct sim_path *p, int64_t deadline_ns)
+void sim_fence(struct dr_path *dp, int64_t deadline_ns)
 {
+	struct sim_path *p = sim_path_of(dp);
 	struct dr_sim_world *w = p->w;
 	unsigned rail = p->base.rail->index;
 	int64_t takes = w->fence_ns[rail][p->node];
 	bool stuck = w->fence_stuck[rail][p->node];
 
-	p->fence = SIM_FENCE_HARD;
+	if (p->closed || p->fence != SIM_FENCE_NO || w->dead[p->node])
+		return;
+	p->fence = SIM_FENCE_ASKED;
 	sim_hs_end(p);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);
@@ -430,39 +433,6 @@ static void fence_hard(struct sim_path *p, int64_t deadline_ns)
 		fence_over(p, false);
 	else
 		sim_conn_at(p->conn, takes, fence_fire, p->node, 0, stuck);
-}
-
-void sim_fence(struct dr_path *dp, bool soft, int64_t deadline_ns)
-{
-	struct sim_path *p = sim_path_of(dp);
-	struct dr_sim_world *w = p->w;
-
-	if (p->closed || p->fence >= SIM_FENCE_HARD || w->dead[p->node])
-		return;
-	if (soft && !sim_is_stream(w)) {
-		sim_violation(w, "soft fence on a kind without DR_CAP_SOFT_FENCE");
-		soft = false;
-	}
-	if (!soft || p->broken || !p->ready) {
-		fence_hard(p, deadline_ns);
-		return;
-	}
-	if (p->fence == SIM_FENCE_SOFT)
-		return;
-	p->fence = SIM_FENCE_SOFT;
-	p->soft_told = !p->par.sender;
-	p->fence_deadline = deadline_ns;
-	sim_flush(dp, w->now);
-	if (p->par.sender) {
-		memset(p->credits, 0, 2 * w->o.recv_depth * sizeof(*p->credits));
-		if (deadline_ns != DR_NEVER) /* so that the owner's clock stops there */
-			sim_at(w, deadline_ns + w->skew[p->node],
-				(struct sim_event){ .fn = sim_stir_all });
-		return;
-	}
-	for (unsigned k = 0; k < p->post_n; k++)
-		p->posted[(p->post_head + k) % w->o.recv_depth].withdrawn = true;
-	sim_item_add(w, &p->items, SIM_IT_FENCED)->soft = true;
 }
 
 static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS; /* as verbs counts a probe without an answer */
@@ -533,7 +503,7 @@ int sim_stop(struct dr_path *dp)
 		return 0;
 	p->stopped = true;
 	sim_path_tear_down(p);
-	sim_return_postings(p, false);
+	sim_return_postings(p);
 	sim_conn_detach(p);
 	return 0;
 }

@@ -28,7 +28,7 @@ static int next_whole(const struct sim_path *p)
 {
 	const struct sim_posting *m = &p->posted[p->post_head];
 
-	if (p->post_n == 0 || m->withdrawn)
+	if (p->post_n == 0)
 		return -1;
 	if (p->w->o.personality != DR_SIM_PLUGIN)
 		return m->n_reported < m->n_whole ? m->order[m->n_reported] : -1;
@@ -165,14 +165,12 @@ static void on_whole(struct report *r, const struct sim_item *it)
 	arriving(r, epoch, seq);
 }
 
-static void on_fenced(struct report *r, const struct sim_item *it)
+static void on_fenced(struct report *r)
 {
 	struct sim_path *p = r->p;
 
-	if (it->soft && p->fence != SIM_FENCE_SOFT)
-		return; /* a hard fence came after it */
-	sim_return_postings(p, it->soft);
-	p->fence = it->soft ? SIM_FENCE_NO : SIM_FENCE_DONE;
+	sim_return_postings(p);
+	p->fence = SIM_FENCE_DONE;
 	emit(r, (struct dr_event){ .kind = DR_EV_FENCED });
 }
 
@@ -239,7 +237,7 @@ static void on_item(struct report *r, const struct sim_item *it)
 				.part = it->part });
 		break;
 	case SIM_IT_FENCED:
-		on_fenced(r, it);
+		on_fenced(r);
 		break;
 	case SIM_IT_FAILED:
 		on_failed(r, it);
@@ -247,25 +245,6 @@ static void on_item(struct report *r, const struct sim_item *it)
 	default:
 		dr_assert(!"an item of a rail in a path");
 	}
-}
-
-static bool soft_due(const struct sim_path *p)
-{
-	return p->fence == SIM_FENCE_SOFT && p->par.sender && !p->soft_told &&
-	       (p->n_wrs == 0 || sim_now(p->w, p->node) >= p->fence_deadline);
-}
-
-/* A sender's soft fence: drained, or too late. */
-static void drive_soft(struct sim_path *p)
-{
-	if (!soft_due(p))
-		return;
-	if (p->n_wrs > 0) {
-		p->base.ops->fence(&p->base, false, sim_now(p->w, p->node));
-		return;
-	}
-	p->soft_told = true;
-	sim_item_add(p->w, &p->items, SIM_IT_FENCED)->soft = true;
 }
 
 int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
@@ -279,7 +258,6 @@ int sim_progress(struct dr_path *dp, int64_t now_ns, struct dr_sink *sink)
 		return 0;
 	if (sim_is_stream(p->w))
 		sim_pump(p);
-	drive_soft(p);
 	while (!p->closed && r.n < r.max) {
 		if (!p->failed)
 			report_delivered(&r);
@@ -298,10 +276,10 @@ bool sim_path_busy(const struct sim_path *p)
 {
 	if (p->closed)
 		return false;
-	if (!STAILQ_EMPTY(&p->items) || (!p->failed && next_whole(p) >= 0) || soft_due(p))
+	if (!STAILQ_EMPTY(&p->items) || (!p->failed && next_whole(p) >= 0))
 		return true;
 	if (!sim_is_stream(p->w) || !p->conn || !p->ready || p->broken || p->down ||
-		p->fence >= SIM_FENCE_HARD)
+		p->fence != SIM_FENCE_NO)
 		return false;
 	const struct sim_wr *wr = TAILQ_FIRST(&p->wrs);
 	return sim_ctrl_due(p) || (wr && wr->flushed && sim_lane_room(p->conn, p->node, 0, 0));

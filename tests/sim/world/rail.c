@@ -352,7 +352,7 @@ static int sim_mr_dereg(struct dr_rail *dr, struct dr_mr *m)
 			sim_violation(r->w, "node %u deregisters memory that is posted on rail %u",
 				r->node, dr->index);
 		sim_path_tear_down(p);
-		sim_return_postings(p, false);
+		sim_return_postings(p);
 	}
 	for (at = &r->mrs; *at != m; at = &(*at)->next)
 		;
@@ -373,9 +373,8 @@ const struct dr_transport_ops *dr_sim_ops(enum dr_sim_personality p)
 			sim_close, sim_stop, sim_fini                                              \
 	}
 	static const struct dr_transport_ops of[] = {
-		SIM_OPS("sim-stream",
-			DR_CAP_ORDERED | DR_CAP_SOFT_FENCE | DR_CAP_DGRAM | DR_CAP_RESET,
-			sim_rail_padded, sim_rail_ask),
+		SIM_OPS("sim-stream", DR_CAP_ORDERED | DR_CAP_DGRAM | DR_CAP_RESET, sim_rail_padded,
+			sim_rail_ask),
 		SIM_OPS("sim-remote-write", DR_CAP_REMOTE_WRITE | DR_CAP_DGRAM, NULL, NULL),
 		SIM_OPS("sim-plugin", DR_CAP_ORDERED, NULL, NULL),
 	};

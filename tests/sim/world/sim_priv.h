@@ -127,7 +127,6 @@ struct sim_posting {
 	uint32_t whole, reported;     /* bits; skipped parts are reported from the start */
 	uint8_t order[DR_PARTS_MAX];  /* in which the parts became whole */
 	unsigned n_whole, n_reported; /* of order[] */
-	bool withdrawn;
 };
 
 struct sim_wr {
@@ -177,7 +176,6 @@ struct sim_item {
 	uint8_t data[DR_DGRAM_MAX]; /* CTRL, DGRAM */
 	struct sim_seg *seg;	    /* CREDIT, DATA: owned */
 	struct sim_conn *conn;	    /* rail: ACCEPT, HELLO, HUNG_UP */
-	bool soft;		    /* FENCED */
 };
 /* As of STAILQ_HEAD, with what an item stirs; NULL: nothing. */
 struct sim_items {
@@ -192,7 +190,7 @@ struct sim_dgram {
 	uint8_t data[DR_DGRAM_MAX];
 };
 
-enum sim_fence { SIM_FENCE_NO, SIM_FENCE_SOFT, SIM_FENCE_HARD, SIM_FENCE_DONE };
+enum sim_fence { SIM_FENCE_NO, SIM_FENCE_ASKED, SIM_FENCE_DONE };
 
 struct sim_path {
 	struct dr_path base;
@@ -215,8 +213,6 @@ struct sim_path {
 	bool down;	  /* NIC end is torn down: nothing lands, nothing is read */
 	bool quarantined; /* a fence failed for good */
 	enum sim_fence fence;
-	int64_t fence_deadline;
-	bool soft_told;		/* the soft fence's FENCED was queued */
 	unsigned dup_next;	/* report DELIVERED of the next part again, so many reports later */
 	struct dr_event dup_ev; /* what will be reported again */
 	unsigned dup_in;	/* after so many more reports; 0: none waits */
@@ -392,7 +388,7 @@ void sim_check_write(struct sim_path *p, const void *to, size_t len, uint64_t se
 void sim_check_read(struct dr_sim_world *w, const void *from, size_t len, uint64_t seq);
 void sim_check_again(struct dr_sim_world *w, const struct sim_seg *s);
 void sim_return_part(struct sim_path *p, const struct dr_part *part, bool delivered);
-void sim_return_postings(struct sim_path *p, bool withdrawn_only);
+void sim_return_postings(struct sim_path *p);
 void sim_check_peers(struct sim_path *p);
 /* Remote write: p's queue pairs are led to the one with this number. */
 void sim_check_target(struct sim_path *p, uint32_t qpn);
@@ -494,7 +490,7 @@ int sim_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void sim_flush(struct dr_path *p, int64_t now_ns);
 int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);
 int sim_progress(struct dr_path *p, int64_t now_ns, struct dr_sink *sink);
-void sim_fence(struct dr_path *p, bool soft, int64_t deadline_ns);
+void sim_fence(struct dr_path *p, int64_t deadline_ns);
 void sim_stats(struct dr_path *p, struct dr_path_stats *out);
 void sim_close(struct dr_path *p);
 int sim_stop(struct dr_path *p);

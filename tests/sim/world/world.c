@@ -314,7 +314,6 @@ struct sim_item *sim_item_add(struct dr_sim_world *w, struct sim_items *l, enum 
 		memset(it, 0, offsetof(struct sim_item, data));
 		it->seg = NULL;
 		it->conn = NULL;
-		it->soft = false;
 	} else {
 		it = sim_alloc(sizeof(*it));
 	}
