@@ -217,7 +217,7 @@ static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 			pair);
 	for (unsigned receiver = 0; receiver < 2; receiver++)
 		if (dr_mtu_describe(&p->plan, &p->mtu, rail, receiver, &text) == DR_MTU_REFUSED)
-			dr_warn("rails", "%s", text.text);
+			dr_warn("rails", "%s: %s", pair, text.text);
 }
 
 /* How many were left out, or -ECANCELED. */

@@ -128,31 +128,29 @@ enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_c
 	const struct dr_plan_rail *r = p->rail[rail];
 	const struct dr_mtu_rail *test = m->rail[rail];
 	struct dr_mtu_result w = { .state = DR_MTU_UNKNOWN };
-	char way[80], fix[96];
+	const char *to = receiver == DR_PLAN_SERVER ? "server" : "client";
+	char fix[96];
 
 	if (test)
 		w = receiver == m->side ? test->search.peer : test->search.own;
 	if (w.state == DR_MTU_REFUSED && k && k->bypass)
 		w.state = DR_MTU_HOLE;
-	snprintf(way, sizeof(way), "rail %u, %s's %s -> %s's %s", rail,
-		receiver ? "client" : "server", r[!receiver].name, receiver ? "server" : "client",
-		r[receiver].name);
 	if (w.state == DR_MTU_HOLE) {
 		dr_err_set(text, -EMSGSIZE,
-			"%s: packets above %u bytes are lost; set the MTU of the switch ports to %u, or %s",
-			way, w.bytes, DR_MIN(r[0].mtu, r[1].mtu),
+			"packets above %u bytes to the %s are lost; set the MTU of the switch ports to %u, or %s",
+			w.bytes, to, DR_MIN(r[0].mtu, r[1].mtu),
 			smaller(p, r, w.bytes, fix, sizeof(fix)));
 	} else if (w.state == DR_MTU_REFUSED) {
 		dr_err_set(text, -EMSGSIZE,
-			"%s: a device on the path has MTU %u, the NICs have %u: packets are smaller; "
+			"a device on the path to the %s has MTU %u, the NICs have %u: packets are smaller; "
 			"raise it there (ip route get ADDRESS shows what the kernel has learnt)",
-			way, w.bytes, m->full_bytes[rail]);
+			to, w.bytes, m->full_bytes[rail]);
 	} else if (w.state == DR_MTU_PASSES) {
-		dr_err_set(text, 0, "%s: packets of %u bytes arrive", way, w.bytes);
+		dr_err_set(text, 0, "packets of %u bytes to the %s arrive", w.bytes, to);
 	} else {
 		w.state = DR_MTU_UNKNOWN;
 		dr_err_set(text, 0,
-			"%s: unknown, too few answers; check for losses: ip -s link show %s", way,
+			"too few answers from the %s; check for losses: ip -s link show %s", to,
 			r[m->side].name);
 	}
 	return w.state;

@@ -107,10 +107,10 @@ found() {
 	hole "$A" rail1 5000
 	server_in_b
 	gives 2 doctor_in_a 10.99.255.2
-	found fail rail0 "client's rail0 -> server's rail0: packets above 1500 bytes are lost"
-	found ok rail0 "server's rail0 -> client's rail0: packets of 9000 bytes arrive"
-	found ok rail1 "client's rail1 -> server's rail1: packets of 9000 bytes arrive"
-	found fail rail1 "server's rail1 -> client's rail1: packets above 5000 bytes are lost"
+	found fail rail0 "packets above 1500 bytes to the server are lost"
+	found ok rail0 "packets of 9000 bytes to the client arrive"
+	found ok rail1 "packets of 9000 bytes to the server arrive"
+	found fail rail1 "packets above 5000 bytes to the client are lost"
 	holds d.json '[.findings[] | select(.check == "path-mtu" and .severity == "fail")] |
 		all(.remedy | startswith("set the MTU of the switch ports to 9000"))'
 	jq -r '.findings[] | select(.check == "path-mtu" and .severity == "fail").remedy' d.json |
@@ -118,8 +118,8 @@ found() {
 	ip netns exec "$A" sh -e fix
 	ip netns exec "$B" sh -e fix
 	gives 0 doctor_in_a 10.99.255.2
-	found ok rail0 "client's rail0 -> server's rail0: packets of 1500 bytes arrive"
-	found ok rail1 "server's rail1 -> client's rail1: packets of 5000 bytes arrive"
+	found ok rail0 "packets of 1500 bytes to the server arrive"
+	found ok rail1 "packets of 5000 bytes to the client arrive"
 	# The server is free again, and its runs are as clean.
 	gives 0 client_in_a
 	holds c.json '.topology.rails | length == 2'
