@@ -99,7 +99,7 @@ struct dr_manager {
 	/* Of the peer, see peer.c. */
 	unsigned locks; /* how often this manager holds the lock */
 	bool closing;	/* its thread may end */
-	bool drives;
+	int64_t lag_ns; /* it comes so long after the time of a tick; 0: it drives */
 	struct dr_manager *next;
 	uint32_t verdicts_seen, ticks_seen;
 	struct {

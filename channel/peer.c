@@ -29,15 +29,10 @@
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 
-/* When the manager comes for a tick that is due at next_ns. They do not all come at once: the lock
- * would be taken. */
+/* When the manager comes for a tick that is due at next_ns. */
 static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
 {
-	int64_t lag = m->prm.heartbeat_ns / LAG_PART;
-
-	if (m->drives || next_ns == DR_NEVER)
-		return next_ns;
-	return next_ns + lag + lag * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
+	return next_ns == DR_NEVER ? DR_NEVER : next_ns + m->lag_ns;
 }
 
 /* ---- lock ---- */
@@ -290,7 +285,7 @@ static void drive(struct dr_manager *m)
 			dr_warn("rail", "heartbeats cannot be polled: %s", strerror(-rc));
 	}
 	p->driver = m;
-	m->drives = true;
+	m->lag_ns = 0;
 }
 
 void dr_peer_join(struct dr_manager *m)
@@ -301,6 +296,9 @@ void dr_peer_join(struct dr_manager *m)
 	m->next = p->managers;
 	p->managers = m;
 	m->look_ns = m->looked_ns = m->now;
+	/* They do not all come at once: the lock would be taken. */
+	m->lag_ns = m->prm.heartbeat_ns / LAG_PART;
+	m->lag_ns += m->lag_ns * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
 	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
@@ -325,7 +323,6 @@ void dr_peer_leave(struct dr_manager *m)
 		if (p->poller && m->prm.poller)
 			dr_poller_del(m->prm.poller, &p->po);
 		p->driver = NULL;
-		m->drives = false;
 	}
 	dr_peer_unlock(m);
 }
@@ -333,11 +330,13 @@ void dr_peer_leave(struct dr_manager *m)
 int64_t dr_peer_due(const struct dr_manager *m)
 {
 	const struct dr_peer *p = m->peer;
+	int64_t comes;
+
 	if (!p->shared)
 		return p->hb.next_ns;
-	return DR_MIN(m->look_ns, comes_ns(m, m->locks > 0 ? p->hb.next_ns
-							   : atomic_load_explicit(&p->next_ns,
-								     memory_order_relaxed)));
+	comes = comes_ns(m, m->locks > 0 ? p->hb.next_ns
+					 : atomic_load_explicit(&p->next_ns, memory_order_relaxed));
+	return DR_MIN(m->look_ns, comes);
 }
 
 static bool ticked(const struct dr_manager *m)

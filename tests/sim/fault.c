@@ -115,7 +115,7 @@ static void stall_workers(struct sim_run *r, const struct sim_fault *f, int64_t 
 		if (!(workers & (1u << k)))
 			continue;
 		sim_say(r, "end %u manager %u stands%s", end, k,
-			wk->m->drives ? ", which drives the heartbeats" : "");
+			wk->m->lag_ns == 0 ? ", which drives the heartbeats" : "");
 		wk->stalled_until = DR_MAX(wk->stalled_until, now + f->len_ns);
 	}
 }
