@@ -6,26 +6,8 @@
 #include <string.h>
 
 /*
- * Failover core: paths, timers, and the code that both roles share. The invariants are numbered as in
- * docs/PROTOCOL.md; each states where it is maintained:
- *
- * 1. A part is consumed once, messages in order: the receiver accepts a part only on data_path, in
- *    data_epoch, of the head message, and not seen (dr_fo_delivered).
- * 2. A buffer is returned to its user only when no path can access it. A sender's message is done when
- *    it is acknowledged and every part posted in this epoch is retired. After a cut the sender resumes
- *    only when its own fence is done (try_resume), and the receiver answers only when its own is
- *    (try_answer).
- * 3. A message is completed only by the receiver's cumulative acknowledgement; `retired` alone is not
- *    enough.
- * 4. The receiver decides the cut: ANSWER carries head and got; the sender replays from there.
- * 5. The sender leads: only it begins epochs. Frames of a smaller epoch are dropped, SWITCH and ANSWER
- *    of the same epoch are idempotent, rounds without progress or a completed switch are bounded.
- * 6. Loss of the idle path changes only the protection, even if it cannot be fenced. Without a READY path for lost_after_ns the
- *    channel ends.
- * 7. Failback is a planned switch from DRAIN. Flap damping delays only failback, not reconnecting or a
- *    switch.
- * 8. No transient error reaches the user: the owner gets SWITCHED and PROTECTION for its records, and
- *    DEAD.
+ * Failover core: paths, timers, and the code that both roles share. docs/PROTOCOL.md, section 5, has the
+ * invariants and the function that maintains each.
  */
 
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
@@ -71,10 +53,8 @@ void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
 	f->patience_ns = p->stuck_after_ns;
 	f->path[0].state = DR_FOP_DOWN;
 	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
-	for (unsigned i = 0; i < DR_PATHS; i++) {
-		f->path[i].rail_ok = true;
+	for (unsigned i = 0; i < DR_PATHS; i++)
 		f->path[i].retry_ns = f->path[i].deadline_ns = DR_NEVER;
-	}
 }
 
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path)
@@ -192,7 +172,6 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	pa->state = DR_FOP_READY;
 	pa->ready_ns = now;
 	pa->deadline_ns = DR_NEVER;
-	pa->rail_ok = !pa->rail_down; /* it carried a handshake in both directions */
 	f->heals += pa->was_up;
 	pa->was_up = f->ever_up = true;
 	count_ready(f, p, now);
@@ -242,8 +221,6 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 		dr_fo_die(f, err, why, now);
 		return;
 	}
-	if (scope == DR_SCOPE_RAIL)
-		pa->rail_ok = false;
 	if (p == f->active && f->state != DR_FO_SWITCH)
 		dr_fo_record_open(f, true, scope, err, why, now);
 	dr_fo_fence(f, p, now);
@@ -316,7 +293,7 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 
 	if (f->state == DR_FO_DEAD || pa->state == DR_FOP_ABSENT)
 		return;
-	if (ok && !pa->rail_ok && f->prm.connector) { /* reconnecting is never postponed */
+	if (ok && pa->rail_down && f->prm.connector) { /* reconnecting is never postponed */
 		pa->backoff_ns = 0;
 		if (pa->state == DR_FOP_DOWN)
 			pa->retry_ns = now;
@@ -326,7 +303,6 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 	}
 	if (ok && pa->rail_down)
 		pa->ready_ns = now; /* the hold-down begins */
-	pa->rail_ok = ok;
 	pa->rail_down = !ok;
 }
 
@@ -479,7 +455,7 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now)
 {
 	int64_t *began[] = { &f->tick_ns, &f->since_ns, &f->proposed_ns, &f->moved_ns,
-		&f->nopath_ns, &f->unread_ns };
+		&f->nopath_ns };
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(began); i++)
 		if (*began[i] != 0)

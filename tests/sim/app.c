@@ -435,7 +435,7 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
 				sim_quarantined(r, c, 0, i) || sim_quarantined(r, c, 1, i))
 				continue;
 			if (a->state != DR_FOP_READY || b->state != DR_FOP_READY ||
-				a->gen != b->gen || !a->rail_ok || !b->rail_ok)
+				a->gen != b->gen || a->rail_down || b->rail_down)
 				return false;
 		}
 	}
