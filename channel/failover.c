@@ -6,8 +6,8 @@
 #include <string.h>
 
 /*
- * Failover core: paths, timers, and the code that both roles share. docs/PROTOCOL.md, section 5, has the
- * invariants and the function that maintains each.
+ * Failover core: paths, timers, and the code of both roles. docs/PROTOCOL.md, section 5, has the
+ * invariants and the functions that maintain them.
  */
 
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
@@ -22,7 +22,7 @@ static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
 static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connection long before */
 /* Longest time in which a CLOSE is repeated, or confirmed again; or so long after this end itself stood. */
 static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS, CLOSE_STOOD_NS = 50 * DR_NS_PER_MS;
-static const int64_t SAY_AGAIN_MAX_NS = 100 * DR_NS_PER_MS;
+static const int64_t SAY_AGAIN_NS = 50 * DR_NS_PER_MS;
 static const int64_t LOCAL_CALM_NS =
 	DR_NS_PER_S; /* a path that carried the epoch so long did not fail in a row with the one before */
 static const int64_t GIVE_UP_NS =
@@ -337,23 +337,24 @@ static void frame_when_dead(struct dr_fo *f, const struct dr_frame *fr)
 /* The peer has ended. If it closed, this end has an error only if something is left to be done. */
 static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
+	bool closed = fr->err == -ESHUTDOWN;
 	char why[64];
 
-	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN) {
-		dr_fo_tx_reclaim(f, now);
-		return; /* told again when the peer hears of this end again */
+	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && closed) {
+		/* Told again when the peer hears of this end; the fence replaces completions. */
+		if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
+			dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen),
+				DR_SCOPE_PATH, -ETIMEDOUT,
+				"completions of data that the peer has delivered are missing", now);
+		return;
 	}
-	/* That is what the close of a receiver makes of a sender with messages outstanding. */
-	if (fr->err == -ECANCELED && f->closing && !f->prm.sender) {
+	/* -ECANCELED is what the close of a receiver makes of a sender with messages outstanding. */
+	if (closed ? f->closing || f->head == (f->prm.sender ? f->tail : fr->seq)
+		   : f->closing && !f->prm.sender && fr->err == -ECANCELED) {
 		dr_fo_finish(f, fr, now);
 		return;
 	}
-	if (fr->err == -ESHUTDOWN &&
-		(f->closing || f->head == (f->prm.sender ? f->tail : fr->seq))) {
-		dr_fo_finish(f, fr, now);
-		return;
-	}
-	if (fr->err == -ESHUTDOWN) {
+	if (closed) {
 		dr_fo_die(f, -ECANCELED,
 			"the peer closed the channel before everything was delivered", now);
 	} else {
@@ -489,8 +490,7 @@ static void farewell_tick(struct dr_fo *f, int64_t now)
 			dr_fo_say(f, DR_FRAME_ABORT, 0);
 		else if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
 			dr_fo_say(f, DR_FRAME_CLOSE, 0);
-		f->say_ns = now + f->say_gap_ns;
-		f->say_gap_ns = DR_MIN(2 * f->say_gap_ns, SAY_AGAIN_MAX_NS);
+		f->say_ns = now + SAY_AGAIN_NS;
 	}
 }
 
@@ -615,11 +615,6 @@ void dr_fo_posted(struct dr_fo *f, int64_t now)
 	}
 }
 
-bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
-{
-	return seq < f->head;
-}
-
 bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq)
 {
 	return seq < f->acked || f->retired[dr_fo_slot(f, seq)] == dr_fo_full_mask(f, seq);
@@ -670,8 +665,7 @@ void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
 	end(f, err, why, now);
 	if (!f->closing)
 		f->leave_ns = now + f->prm.lost_after_ns;
-	f->say_gap_ns = DR_FO_RESEND_NS;
-	f->say_ns = now + f->say_gap_ns;
+	f->say_ns = now + SAY_AGAIN_NS;
 	dr_fo_say(f, DR_FRAME_ABORT, 0);
 	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
 }
@@ -698,7 +692,6 @@ void dr_fo_close(struct dr_fo *f, int64_t now)
 	}
 	f->leave_ns = now + CLOSE_NS;
 	f->say_ns = now;
-	f->say_gap_ns = DR_FO_RESEND_NS;
 	if (f->state == DR_FO_START)
 		dr_fo_finish(f, NULL, now);
 	else

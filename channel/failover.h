@@ -141,8 +141,7 @@ struct dr_fo {
 	bool peer_knows;     /* DEAD: the peer has ended, or closes: nothing is repeated */
 	bool left;	     /* DEAD: LEAVE was requested */
 	int64_t leave_ns;    /* closing, DEAD: latest time of LEAVE, */
-	int64_t say_ns,
-		say_gap_ns; /* of the next CLOSE or ABORT, and the time to the one after it */
+	int64_t say_ns;	     /* of the next CLOSE or ABORT */
 	bool ever_up, protected_told, stalled;
 	uint64_t dup_dropped, stale_dropped;
 	uint32_t switches, failbacks, heals;
@@ -214,7 +213,10 @@ int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uin
 /* Receiver in RUN: makes the ACK for everything delivered, and records it as acknowledged. */
 void dr_fo_make_ack(struct dr_fo *f, struct dr_frame *out);
 /* True when the message is done: its buffers belong to the user. */
-bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
+static inline bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
+{
+	return seq < f->head;
+}
 /* Sender: all parts of the message are retired in this epoch, or it is done. */
 bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the

@@ -51,7 +51,7 @@ static void end_is_told_until_it_is_confirmed(void **state)
 	assert_null(find(DR_FOA_LEAVE, DR_FO_NONE));
 	assert_true(said(DR_FRAME_ABORT, 0, -ECANCELED));
 	done();
-	dr_fo_tick(&f, 20 * MS);
+	dr_fo_tick(&f, 60 * MS);
 	assert_true(said(DR_FRAME_ABORT, 0, -ECANCELED));
 	done();
 	farewell(DR_FRAME_ABORT, DR_FRAME_CONFIRM, 0, -ECANCELED, 25 * MS);
@@ -496,10 +496,10 @@ static void dead_end_answers_close_with_its_error(void **state)
 		assert_true(said(DR_FRAME_ABORT, 0, -EIO));
 		assert_null(sent(DR_FRAME_CLOSE, 0));
 		done();
-		dr_fo_tick(&f, 20 * MS); /* and goes on telling */
+		dr_fo_tick(&f, 60 * MS); /* and goes on telling */
 		assert_true(said(DR_FRAME_ABORT, 0, -EIO));
 		done();
-		farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 25 * MS); /* of a close before */
+		farewell(DR_FRAME_CLOSE, DR_FRAME_CONFIRM, 1, 0, 65 * MS); /* of a close before */
 		assert_true(f.left);
 		assert_null(sent(DR_FRAME_ABORT, 0));
 		done();

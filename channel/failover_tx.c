@@ -256,14 +256,6 @@ bool dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
 	return f->head == f->acked;
 }
 
-void dr_fo_tx_reclaim(struct dr_fo *f, int64_t now)
-{
-	if (f->state != DR_FO_RUN && f->state != DR_FO_DRAIN)
-		return; /* fenced already */
-	dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen), DR_SCOPE_PATH,
-		-ETIMEDOUT, "completions of data that the peer has delivered are missing", now);
-}
-
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
 	if (fr->epoch != f->epoch)
