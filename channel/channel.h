@@ -78,7 +78,6 @@ struct dr_channel_stats {
 		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
 	uint64_t replayed_messages, replayed_bytes;
 	uint64_t duplicates_dropped;  /* receiver: parts that had been received before */
-	uint64_t stale_dropped;	      /* completions of an old epoch or generation, ignored */
 	uint32_t switches, failbacks; /* failbacks: all planned switches */
 	uint32_t heals;		      /* connections of paths that had been up before */
 	uint32_t epoch;

@@ -651,7 +651,6 @@ void dr_channel_stats(struct dr_channel *ch, struct dr_channel_stats *out)
 		.replayed_messages = ch->replayed_messages,
 		.replayed_bytes = ch->replayed_bytes,
 		.duplicates_dropped = f->dup_dropped,
-		.stale_dropped = f->stale_dropped,
 		.switches = f->switches,
 		.failbacks = f->failbacks,
 		.heals = f->heals,

@@ -6,26 +6,8 @@
 #include <string.h>
 
 /*
- * Failover core: paths, timers, and the code that both roles share. The invariants are numbered as in
- * docs/PROTOCOL.md; each states where it is maintained:
- *
- * 1. A part is consumed once, messages in order: the receiver accepts a part only on data_path, in
- *    data_epoch, of the head message, and not seen (dr_fo_delivered).
- * 2. A buffer is returned to its user only when no path can access it. A sender's message is done when
- *    it is acknowledged and every part posted in this epoch is retired. After a cut the sender resumes
- *    only when its own fence is done (try_resume), and the receiver answers only when its own is
- *    (try_answer).
- * 3. A message is completed only by the receiver's cumulative acknowledgement; `retired` alone is not
- *    enough.
- * 4. The receiver decides the cut: ANSWER carries head and got; the sender replays from there.
- * 5. The sender leads: only it begins epochs. Frames of a smaller epoch are dropped, SWITCH and ANSWER
- *    of the same epoch are idempotent, rounds without progress or a completed switch are bounded.
- * 6. Loss of the idle path changes only the protection, even if it cannot be fenced. Without a READY path for lost_after_ns the
- *    channel ends.
- * 7. Failback is a planned switch from DRAIN. Flap damping delays only failback, not reconnecting or a
- *    switch.
- * 8. No transient error reaches the user: the owner gets SWITCHED and PROTECTION for its records, and
- *    DEAD.
+ * Failover core: paths, timers, and the code of both roles. docs/PROTOCOL.md, section 5, has the
+ * invariants and the functions that maintain them.
  */
 
 static const int64_t BACKOFF_MIN_NS = 10 * DR_NS_PER_MS;
@@ -40,7 +22,7 @@ static const int64_t GONE_AGAIN_NS = 100 * DR_NS_PER_MS;
 static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connection long before */
 /* Longest time in which a CLOSE is repeated, or confirmed again; or so long after this end itself stood. */
 static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS, CLOSE_STOOD_NS = 50 * DR_NS_PER_MS;
-static const int64_t SAY_AGAIN_MAX_NS = 100 * DR_NS_PER_MS;
+static const int64_t SAY_AGAIN_NS = 50 * DR_NS_PER_MS;
 static const int64_t LOCAL_CALM_NS =
 	DR_NS_PER_S; /* a path that carried the epoch so long did not fail in a row with the one before */
 static const int64_t GIVE_UP_NS =
@@ -71,10 +53,8 @@ void dr_fo_init(struct dr_fo *f, const struct dr_fo_params *p)
 	f->patience_ns = p->stuck_after_ns;
 	f->path[0].state = DR_FOP_DOWN;
 	f->path[1].state = p->shadow ? DR_FOP_DOWN : DR_FOP_ABSENT;
-	for (unsigned i = 0; i < DR_PATHS; i++) {
-		f->path[i].rail_ok = true;
+	for (unsigned i = 0; i < DR_PATHS; i++)
 		f->path[i].retry_ns = f->path[i].deadline_ns = DR_NEVER;
-	}
 }
 
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path)
@@ -192,7 +172,6 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	pa->state = DR_FOP_READY;
 	pa->ready_ns = now;
 	pa->deadline_ns = DR_NEVER;
-	pa->rail_ok = !pa->rail_down; /* it carried a handshake in both directions */
 	f->heals += pa->was_up;
 	pa->was_up = f->ever_up = true;
 	count_ready(f, p, now);
@@ -242,8 +221,6 @@ void dr_fo_path_failed(struct dr_fo *f, struct dr_fo_conn conn, enum dr_scope sc
 		dr_fo_die(f, err, why, now);
 		return;
 	}
-	if (scope == DR_SCOPE_RAIL)
-		pa->rail_ok = false;
 	if (p == f->active && f->state != DR_FO_SWITCH)
 		dr_fo_record_open(f, true, scope, err, why, now);
 	dr_fo_fence(f, p, now);
@@ -316,7 +293,7 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 
 	if (f->state == DR_FO_DEAD || pa->state == DR_FOP_ABSENT)
 		return;
-	if (ok && !pa->rail_ok && f->prm.connector) { /* reconnecting is never postponed */
+	if (ok && pa->rail_down && f->prm.connector) { /* reconnecting is never postponed */
 		pa->backoff_ns = 0;
 		if (pa->state == DR_FOP_DOWN)
 			pa->retry_ns = now;
@@ -326,7 +303,6 @@ void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now)
 	}
 	if (ok && pa->rail_down)
 		pa->ready_ns = now; /* the hold-down begins */
-	pa->rail_ok = ok;
 	pa->rail_down = !ok;
 }
 
@@ -361,23 +337,24 @@ static void frame_when_dead(struct dr_fo *f, const struct dr_frame *fr)
 /* The peer has ended. If it closed, this end has an error only if something is left to be done. */
 static void on_abort(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 {
+	bool closed = fr->err == -ESHUTDOWN;
 	char why[64];
 
-	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && fr->err == -ESHUTDOWN) {
-		dr_fo_tx_reclaim(f, now);
-		return; /* told again when the peer hears of this end again */
+	if (f->prm.sender && !dr_fo_tx_last_ack(f, fr->seq) && closed) {
+		/* Told again when the peer hears of this end; the fence replaces completions. */
+		if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
+			dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen),
+				DR_SCOPE_PATH, -ETIMEDOUT,
+				"completions of data that the peer has delivered are missing", now);
+		return;
 	}
-	/* That is what the close of a receiver makes of a sender with messages outstanding. */
-	if (fr->err == -ECANCELED && f->closing && !f->prm.sender) {
+	/* -ECANCELED is what the close of a receiver makes of a sender with messages outstanding. */
+	if (closed ? f->closing || f->head == (f->prm.sender ? f->tail : fr->seq)
+		   : f->closing && !f->prm.sender && fr->err == -ECANCELED) {
 		dr_fo_finish(f, fr, now);
 		return;
 	}
-	if (fr->err == -ESHUTDOWN &&
-		(f->closing || f->head == (f->prm.sender ? f->tail : fr->seq))) {
-		dr_fo_finish(f, fr, now);
-		return;
-	}
-	if (fr->err == -ESHUTDOWN) {
+	if (closed) {
 		dr_fo_die(f, -ECANCELED,
 			"the peer closed the channel before everything was delivered", now);
 	} else {
@@ -479,7 +456,7 @@ static void path_tick(struct dr_fo *f, unsigned p, int64_t now)
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now)
 {
 	int64_t *began[] = { &f->tick_ns, &f->since_ns, &f->proposed_ns, &f->moved_ns,
-		&f->nopath_ns, &f->unread_ns };
+		&f->nopath_ns };
 
 	for (size_t i = 0; i < DR_ARRAY_LEN(began); i++)
 		if (*began[i] != 0)
@@ -513,8 +490,7 @@ static void farewell_tick(struct dr_fo *f, int64_t now)
 			dr_fo_say(f, DR_FRAME_ABORT, 0);
 		else if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
 			dr_fo_say(f, DR_FRAME_CLOSE, 0);
-		f->say_ns = now + f->say_gap_ns;
-		f->say_gap_ns = DR_MIN(2 * f->say_gap_ns, SAY_AGAIN_MAX_NS);
+		f->say_ns = now + SAY_AGAIN_NS;
 	}
 }
 
@@ -639,11 +615,6 @@ void dr_fo_posted(struct dr_fo *f, int64_t now)
 	}
 }
 
-bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
-{
-	return seq < f->head;
-}
-
 bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq)
 {
 	return seq < f->acked || f->retired[dr_fo_slot(f, seq)] == dr_fo_full_mask(f, seq);
@@ -694,8 +665,7 @@ void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
 	end(f, err, why, now);
 	if (!f->closing)
 		f->leave_ns = now + f->prm.lost_after_ns;
-	f->say_gap_ns = DR_FO_RESEND_NS;
-	f->say_ns = now + f->say_gap_ns;
+	f->say_ns = now + SAY_AGAIN_NS;
 	dr_fo_say(f, DR_FRAME_ABORT, 0);
 	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
 }
@@ -722,7 +692,6 @@ void dr_fo_close(struct dr_fo *f, int64_t now)
 	}
 	f->leave_ns = now + CLOSE_NS;
 	f->say_ns = now;
-	f->say_gap_ns = DR_FO_RESEND_NS;
 	if (f->state == DR_FO_START)
 		dr_fo_finish(f, NULL, now);
 	else

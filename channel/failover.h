@@ -64,8 +64,7 @@ struct dr_fo_path {
 	uint32_t incoming; /* acceptor: newest generation the peer dialled */
 	bool stuck;	   /* FENCING: given up, nothing of the user's is in it; it stays unused */
 	bool was_up;	   /* a connection of it was READY */
-	bool rail_ok;	   /* neither the rail's owner nor a failed path has declared it down */
-	bool rail_down;	   /* the owner has */
+	bool rail_down;	   /* the rail's owner has declared it down */
 	int64_t ready_ns;  /* READY since */
 	int64_t retry_ns;  /* DOWN: time of the next dial, */
 	int64_t dial_after_ns; /* delayed until this while another path is READY */
@@ -137,15 +136,12 @@ struct dr_fo {
 	int64_t looked_ns;   /* dr_fo_transport was called last */
 	int64_t tick_ns;     /* time of the last tick, to detect our own stalls */
 	int64_t failback_ns; /* time of the last failback */
-	int64_t calm_ns;     /* time at which the penalty decays */
 	unsigned penalty;    /* flap damping: how often the hold-down is doubled */
 	bool closing;	     /* this end closes: CLOSE is repeated */
-	int64_t unread_ns; /* sender, RUN, DRAIN: the peer's CLOSE waits for completions since then; or 0 */
-	bool peer_knows;  /* DEAD: the peer has ended, or closes: nothing is repeated */
-	bool left;	  /* DEAD: LEAVE was requested */
-	int64_t leave_ns; /* closing, DEAD: latest time of LEAVE, */
-	int64_t say_ns,
-		say_gap_ns; /* of the next CLOSE or ABORT, and the time to the one after it */
+	bool peer_knows;     /* DEAD: the peer has ended, or closes: nothing is repeated */
+	bool left;	     /* DEAD: LEAVE was requested */
+	int64_t leave_ns;    /* closing, DEAD: latest time of LEAVE, */
+	int64_t say_ns;	     /* of the next CLOSE or ABORT */
 	bool ever_up, protected_told, stalled;
 	uint64_t dup_dropped, stale_dropped;
 	uint32_t switches, failbacks, heals;
@@ -217,7 +213,10 @@ int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uin
 /* Receiver in RUN: makes the ACK for everything delivered, and records it as acknowledged. */
 void dr_fo_make_ack(struct dr_fo *f, struct dr_frame *out);
 /* True when the message is done: its buffers belong to the user. */
-bool dr_fo_done(const struct dr_fo *f, uint64_t seq);
+static inline bool dr_fo_done(const struct dr_fo *f, uint64_t seq)
+{
+	return seq < f->head;
+}
 /* Sender: all parts of the message are retired in this epoch, or it is done. */
 bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 /* Sender: starts a planned switch. -EAGAIN: no other ready path, or a switch is in progress; or the
@@ -225,11 +224,9 @@ bool dr_fo_sent_whole(const struct dr_fo *f, uint64_t seq);
 int dr_fo_switch_now(struct dr_fo *f, int64_t now);
 /* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
-/* Starts to close: CLOSE is repeated until the peer confirms it, for 500 ms at most. A receiver delivers
- * nothing more; its peer confirms at once, and ends with -ECANCELED instead if it has messages outstanding. A
- * sender's peer confirms when everything is delivered. A sender whose delivered messages a path still reads
- * waits for completions, 100 ms at most, and fences the path. Then the channel has ended with -ESHUTDOWN, at both
- * ends, without DR_FOA_DEAD. An end that has ended with an error leaves as soon as the peer knows. */
+/* Starts to close (docs/PROTOCOL.md, 4.1): CLOSE is repeated until the peer confirms it, for 500 ms
+ * at most. Then the channel has ended with -ESHUTDOWN, without DR_FOA_DEAD. An end with an error
+ * leaves as soon as the peer knows. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
 /* The peer's process is stalled (its kernel answers): the deadline of a switch and the time
  * without a path are suspended, nothing is dialled, and frames are repeated rarely. */

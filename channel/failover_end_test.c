@@ -155,6 +155,7 @@ static void endless_switching_is_the_end(void **state)
 		dr_fo_path_failed(
 			&f, dr_fo_conn(p, f.path[p].gen), DR_SCOPE_RAIL, -ENETDOWN, "test", t);
 		dr_fo_fenced(&f, p, f.path[p].gen, t);
+		dr_fo_rail(&f, p, false, t);
 		dr_fo_rail(&f, p, true, t);
 		dr_fo_tick(&f, t + 1); /* dials */
 		dr_fo_path_ready(&f, p, f.path[p].gen, t + 2);

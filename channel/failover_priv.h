@@ -61,8 +61,6 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
 /* The receiver has ended and had delivered everything below seq. False: a path may still read some of that,
  * or own fences decide what is done. */
 bool dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq);
-/* Makes the active path stop to read what is acknowledged: fences it. */
-void dr_fo_tx_reclaim(struct dr_fo *f, int64_t now);
 /* Before the end: completes what is acknowledged and no path reads any more. */
 void dr_fo_tx_end(struct dr_fo *f);
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now);

@@ -76,7 +76,6 @@ static void flaps_double_the_hold_down(void **state)
 	for (unsigned i = 1; i <= 8; i++) {
 		t = flap(t, HOLD_DOWN / 2 - MS);
 		assert_int_equal(f.penalty, DR_MIN(i, 6u));
-		f.calm_ns = DR_NEVER; /* without the decay */
 		t += held_down(t);
 		assert_in_range(t - f.path[0].ready_ns, HOLD_DOWN << DR_MIN(i, 6u),
 			(HOLD_DOWN << DR_MIN(i, 6u)) + MS);
@@ -108,37 +107,6 @@ static void shadow_that_fails_is_no_flap(void **state)
 	switch_over(t + 40 * MS);
 	assert_int_equal(f.active, 0);
 	assert_int_equal(f.penalty, 1);
-}
-
-/* Ten hold-downs without a failure halve it, one step after the other. */
-static void hold_down_decays(void **state)
-{
-	int64_t t;
-
-	(void)state;
-	sender_after_failback(&t);
-	f.penalty = 2;
-	t = flap(t, MS);
-	f.prm.failback = false;
-	t += -25 * MS;
-	for (unsigned left = 3; left > 0; left--) {
-		t += 10 * HOLD_DOWN;
-		dr_fo_tick(&f, t - MS);
-		assert_int_equal(f.penalty, left);
-		dr_fo_tick(&f, t);
-		assert_int_equal(f.penalty, left - 1);
-		done();
-	}
-	dr_fo_tick(&f, t + 100 * HOLD_DOWN);
-	assert_int_equal(f.penalty, 0);
-	/* A failure starts the ten hold-downs again. */
-	f.penalty = 1;
-	f.calm_ns = t + 101 * HOLD_DOWN;
-	t += 101 * HOLD_DOWN - MS;
-	switch_over(t);
-	dr_fo_tick(&f, t + 10 * HOLD_DOWN - MS);
-	assert_int_equal(f.penalty, 1);
-	done();
 }
 
 /* A primary whose rail is reported down, or without failback, is not gone back to. */
@@ -546,7 +514,7 @@ static void a_rail_that_is_up_again_works(void **state)
 	(void)state;
 	sender_running(0);
 	dr_fo_rail(&f, 1, false, 5 * MS);
-	assert_false(f.path[1].rail_ok);
+	assert_true(f.path[1].rail_down);
 	dr_fo_path_failed(&f, dr_fo_conn(1, 1), DR_SCOPE_RAIL, -ETIMEDOUT, "test", 5 * MS);
 	dr_fo_fenced(&f, 1, 1, 5 * MS);
 	dr_fo_rail(&f, 1, true, 10 * MS);
@@ -554,7 +522,7 @@ static void a_rail_that_is_up_again_works(void **state)
 	dr_fo_tick(&f, 100 * MS);
 	assert_int_equal(f.path[1].state, DR_FOP_CONNECTING);
 	dr_fo_path_ready(&f, 1, f.path[1].gen, 101 * MS);
-	assert_true(f.path[1].rail_ok);
+	assert_false(f.path[1].rail_down);
 	done();
 }
 
@@ -564,7 +532,6 @@ int main(void)
 		cmocka_unit_test(flaps_double_the_hold_down),
 		cmocka_unit_test(late_failure_is_no_flap),
 		cmocka_unit_test(shadow_that_fails_is_no_flap),
-		cmocka_unit_test(hold_down_decays),
 		cmocka_unit_test(failback_needs_a_rail_that_works),
 		cmocka_unit_test(own_stall_is_no_time_without_paths),
 		cmocka_unit_test(own_stall_is_no_time_of_a_dial),

@@ -14,16 +14,12 @@
  */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
-enum { PENALTY_MAX = 6 };			 /* the hold-down is doubled so often */
+static const unsigned PENALTY_MAX = 6;		 /* the hold-down is doubled so often */
 static const int64_t ANSWER_NS =
 	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
 static const int64_t PRIMARY_WAIT_NS =
 	500 *
 	DR_NS_PER_MS; /* at the start, before the shadow is used, unless the rail is known to be down */
-
-/* At the end of a channel, longest wait for completions of what is acknowledged. They come within a round
- * trip, but may be lost, and a close has 500 ms for all. */
-static const int64_t UNREAD_NS = 100 * DR_NS_PER_MS;
 
 static void send_switch(struct dr_fo *f, int64_t now)
 {
@@ -36,19 +32,6 @@ static void send_switch(struct dr_fo *f, int64_t now)
 	fr.gen = f->path[f->target].gen;
 	fr.flags = (f->planned ? DR_FRAME_PLANNED : 0) | (dr_fo_idle(f, now) ? DR_FRAME_IDLE : 0);
 	dr_fo_broadcast(f, &fr);
-}
-
-/* flap: the primary failed during a failback to it, or soon after one. */
-static void damp(struct dr_fo *f, bool flap, int64_t now)
-{
-	f->penalty += flap && f->penalty < PENALTY_MAX;
-	f->calm_ns = now + 10 * f->prm.hold_down_ns;
-}
-
-static bool failed_back_lately(const struct dr_fo *f, int64_t now)
-{
-	return f->active == 0 && f->failback_ns != 0 &&
-	       now - f->failback_ns < f->prm.hold_down_ns / 2;
 }
 
 static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t now)
@@ -65,8 +48,6 @@ static void begin_switch(struct dr_fo *f, unsigned target, bool planned, int64_t
 			f->rec.in_flight_messages =
 				(uint32_t)(f->cursor + (f->cursor_part > 0) - f->acked);
 	}
-	if (f->state == DR_FO_SWITCH && f->planned)
-		damp(f, f->target == 0, now);
 	f->active = DR_FO_NONE;
 	f->target = target;
 	f->proposed_ns = now;
@@ -95,10 +76,12 @@ void dr_fo_tx_path_lost(struct dr_fo *f, unsigned p, int64_t now)
 	case DR_FO_RUN:
 	case DR_FO_DRAIN:
 		if (p == f->active) {
-			damp(f, failed_back_lately(f, now), now);
+			if (p == 0 && f->failback_ns != 0)
+				f->penalty = now - f->failback_ns < f->prm.hold_down_ns / 2
+						     ? DR_MIN(f->penalty + 1, PENALTY_MAX)
+						     : 0;
 			begin_switch(f, dr_fo_pick(f, p), false, now);
 		} else if (f->state == DR_FO_DRAIN && p == f->target) {
-			damp(f, p == 0, now);
 			dr_fo_set_state(f, DR_FO_RUN, now);
 		}
 		break;
@@ -156,7 +139,6 @@ static void try_resume(struct dr_fo *f, int64_t now)
 	f->answered = false;
 	f->stuck_ns = 0;
 	f->moved_ns = now;
-	f->unread_ns = 0;
 	f->patience_ns = f->prm.stuck_after_ns;
 	if (f->planned && f->active == 0)
 		f->failback_ns = now;
@@ -246,11 +228,8 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	on_ack(f, fr, now);
 	if (f->state == DR_FO_DEAD)
 		return;
-	if (f->head < f->acked) { /* the path still reads what was delivered */
-		if (f->unread_ns == 0)
-			f->unread_ns = now;
-		return;
-	}
+	if (f->head < f->acked)
+		return; /* the path still reads what was delivered: CLOSE is repeated */
 	if (f->head < f->tail && !f->closing) {
 		dr_fo_die(f, -ECANCELED,
 			"the peer closed the channel before everything was delivered", now);
@@ -275,20 +254,6 @@ bool dr_fo_tx_last_ack(struct dr_fo *f, uint64_t seq)
 	else
 		complete(f);
 	return f->head == f->acked;
-}
-
-void dr_fo_tx_reclaim(struct dr_fo *f, int64_t now)
-{
-	if (f->state != DR_FO_RUN && f->state != DR_FO_DRAIN)
-		return; /* fenced already */
-	dr_fo_path_failed(f, dr_fo_conn(f->active, f->path[f->active].gen), DR_SCOPE_PATH,
-		-ETIMEDOUT, "completions of data that the peer has delivered are missing", now);
-}
-
-static void watch_unread(struct dr_fo *f, int64_t now)
-{
-	if (f->unread_ns != 0 && f->head < f->acked && now - f->unread_ns >= UNREAD_NS)
-		dr_fo_tx_reclaim(f, now);
 }
 
 static void on_notify(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
@@ -331,7 +296,7 @@ bool dr_fo_tx_drained(const struct dr_fo *f)
 static bool may_fail_back(const struct dr_fo *f)
 {
 	return f->prm.failback && f->state == DR_FO_RUN && f->active != 0 && !f->rec_open &&
-	       f->path[0].state == DR_FOP_READY && f->path[0].rail_ok;
+	       f->path[0].state == DR_FOP_READY && !f->path[0].rail_down;
 }
 
 static void want_failback(struct dr_fo *f, int64_t now)
@@ -385,10 +350,6 @@ static void watch_answer(struct dr_fo *f, int64_t now)
 
 void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 {
-	if (f->penalty > 0 && now >= f->calm_ns) {
-		f->penalty--;
-		f->calm_ns = now + 10 * f->prm.hold_down_ns;
-	}
 	switch (f->state) {
 	case DR_FO_START:
 		if (dr_fo_pick(f, DR_FO_NONE) != DR_FO_NONE &&
@@ -397,13 +358,11 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now)
 		break;
 	case DR_FO_RUN:
 		watch_progress(f, dt, now);
-		watch_unread(f, now);
 		if (f->state == DR_FO_RUN)
 			want_failback(f, now);
 		break;
 	case DR_FO_DRAIN:
 		watch_progress(f, dt, now);
-		watch_unread(f, now);
 		if (f->state == DR_FO_DRAIN && now - f->since_ns >= DRAIN_MAX_NS) {
 			f->target = DR_FO_NONE;
 			f->path[0].ready_ns = now; /* wait another hold-down */

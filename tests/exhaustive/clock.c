@@ -5,7 +5,7 @@
 
 /* Time in the scopes with a clock: clock.h. */
 
-enum { TIMES = 9, PATH_TIMES = 4, SPINS = 4 };
+enum { TIMES = 8, PATH_TIMES = 4, SPINS = 4 };
 static const int64_t UNIT_NS = 2 * DR_NS_PER_MS;
 static const int64_t FAR_NS = 62 * DR_NS_PER_S;
 static const int64_t GRID_NS = 50 * DR_NS_PER_MS;
@@ -14,7 +14,7 @@ static const int64_t GRID_NS = 50 * DR_NS_PER_MS;
 static void times_of(struct dr_fo *f, int64_t *t[TIMES + DR_PATHS * PATH_TIMES])
 {
 	int64_t *own[TIMES] = { &f->tick_ns, &f->since_ns, &f->proposed_ns, &f->resend_ns,
-		&f->nopath_ns, &f->moved_ns, &f->failback_ns, &f->calm_ns, &f->last_ns };
+		&f->nopath_ns, &f->moved_ns, &f->failback_ns, &f->last_ns };
 
 	memcpy(t, own, sizeof(own));
 	for (unsigned p = 0; p < DR_PATHS; p++) {
@@ -207,8 +207,6 @@ void ex_clock_canon(const struct ex_scope *sc, struct ex_state *s)
 		ex_watch_canon(sc, s, e);
 		if (f->state == DR_FO_DEAD)
 			continue;
-		if (f->penalty == 0)
-			f->calm_ns = 0;
 		if (f->state != DR_FO_SWITCH || f->target == DR_FO_NONE || f->answered ||
 			f->stalled)
 			f->proposed_ns = EX_NOW;
@@ -223,7 +221,6 @@ void ex_clock_canon(const struct ex_scope *sc, struct ex_state *s)
 		not_before(&f->nopath_ns, lift ? FAR_NS : f->prm.lost_after_ns);
 		not_before(&f->moved_ns, lift ? FAR_NS : f->prm.stuck_after_ns + GRID_NS);
 		not_before(&f->failback_ns, f->prm.hold_down_ns / 2);
-		not_before(&f->calm_ns, 0);
 		for (unsigned p = 0; p < DR_PATHS; p++)
 			canon_path(f, p, lift);
 	}
@@ -259,12 +256,12 @@ static int64_t get_time(const uint8_t **b)
 	return v < 2 ? (v != 0 ? DR_NEVER : 0) : EX_NOW + (v - 32768) * UNIT_NS;
 }
 
-enum { AGES = 8 + 3 * DR_PATHS };
+enum { AGES = 7 + 3 * DR_PATHS };
 static void ages_of(struct ex_watch *w, int64_t *t[AGES])
 {
 	int64_t *own[AGES] = { &w->debt_ns, &w->nopath_ns, &w->state_ns, &w->proposed_ns,
-		&w->owed_ns, &w->hold_ns, &w->failback_ns, &w->calm_ns, &w->path_ns[0],
-		&w->path_ns[1], &w->due_ns[0], &w->due_ns[1], &w->ready_ns[0], &w->ready_ns[1] };
+		&w->owed_ns, &w->hold_ns, &w->failback_ns, &w->path_ns[0], &w->path_ns[1],
+		&w->due_ns[0], &w->due_ns[1], &w->ready_ns[0], &w->ready_ns[1] };
 
 	memcpy(t, own, sizeof(own));
 }

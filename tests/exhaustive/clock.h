@@ -21,7 +21,7 @@ struct ex_state;
 struct ex_scope;
 struct ex_tr;
 
-/* Ages, in ns of the end's own running time; hold, failback, calm, and those of a READY or DOWN path, of real time. */
+/* Ages, ns of the end's own running time; hold, failback, READY or DOWN path: of real time. */
 struct ex_watch {
 	bool stopped;
 	int64_t debt_ns;   /* it was stopped for so long, and its core does not know */
@@ -31,7 +31,6 @@ struct ex_watch {
 	int64_t owed_ns;     /* data is owed and nothing was acknowledged; the same */
 	int64_t hold_ns;     /* the primary is READY and its rail works, and no failback failed */
 	int64_t failback_ns; /* last failback; -1: none */
-	int64_t calm_ns;     /* no failure of the active path, no decay */
 	int64_t path_ns[DR_PATHS];  /* state of the path */
 	int64_t ready_ns[DR_PATHS]; /* the connection works */
 	int64_t due_ns[DR_PATHS];   /* age of DOWN at which the path is dialled */
@@ -49,7 +48,7 @@ struct ex_seen {
 	uint64_t acked, high;
 	struct {
 		enum dr_fo_pstate state;
-		bool stuck, rail_ok, rail_down;
+		bool stuck, rail_down;
 	} path[DR_PATHS];
 };
 

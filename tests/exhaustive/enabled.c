@@ -177,7 +177,7 @@ static void timers_soon(struct list *l)
 	if (rx->state == DR_FO_FENCE && rx->resend_ns != DR_NEVER)
 		add_soon(l, EX_WAITED, 0, EX_RX, 0);
 	if (tx->state == DR_FO_RUN && tx->active != 0 && tx->path[0].state == DR_FOP_READY &&
-		tx->path[0].rail_ok && (!l->busy || l->s->holds > 0)) {
+		!tx->path[0].rail_down && (!l->busy || l->s->holds > 0)) {
 		add(l, EX_HOLD, 0, EX_TX, 0);
 		l->t[l->n - 1].hold = l->busy;
 	}
@@ -214,7 +214,8 @@ static void timers_late(struct list *l)
 	if (rx->state == DR_FO_NOTIFY)
 		add_again(l, EX_RESEND, 0, EX_RX);
 	if (tx->state == DR_FO_RUN || tx->state == DR_FO_DRAIN) {
-		if (tx->cursor + (tx->cursor_part > 0) > tx->head && tx->path[tx->active].rail_ok)
+		if (tx->cursor + (tx->cursor_part > 0) > tx->head &&
+			!tx->path[tx->active].rail_down)
 			add_late(l, EX_STUCK, 0, EX_TX, pa[tx->active].cut);
 		if (tx->state == DR_FO_DRAIN)
 			add_late(l, EX_DRAIN_OUT, 0, EX_TX, pa[0].cut || pa[1].cut);

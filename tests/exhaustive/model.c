@@ -35,7 +35,7 @@ unsigned ex_parts_of(const struct ex_scope *sc, unsigned seq)
 void ex_times(struct dr_fo *f)
 {
 	f->tick_ns = f->last_ns = f->since_ns = f->proposed_ns = EX_NOW;
-	f->stuck_ns = f->moved_ns = f->failback_ns = f->calm_ns = f->unread_ns = 0;
+	f->stuck_ns = f->moved_ns = f->failback_ns = 0;
 	f->patience_ns = f->prm.stuck_after_ns;
 	f->penalty = f->rounds = 0;
 	if (f->resend_ns != DR_NEVER)

@@ -135,7 +135,7 @@ static void put_core(struct packer *k, const struct dr_fo *f)
 			(reads_answer(f) && f->prm.sender ? f->answer_path : DR_FO_NONE) << 6);
 	put(k, renumber(&k->epoch, f->epoch));
 	for (unsigned p = 0; p < DR_PATHS; p++) {
-		put(k, f->path[p].state | f->path[p].rail_ok << 4 | f->path[p].rail_down << 5);
+		put(k, f->path[p].state | f->path[p].rail_down << 5);
 		put(k, renumber(&k->gen[p], f->path[p].gen) | renumber(&k->gen[p], incoming(f, p))
 								      << 4);
 	}
@@ -291,7 +291,6 @@ static const uint8_t *get_core(
 		struct dr_fo_path *pa = &f->path[p];
 
 		pa->state = *b & 7;
-		pa->rail_ok = *b >> 4 & 1;
 		pa->rail_down = *b++ >> 5 & 1;
 		pa->gen = *b & 15;
 		pa->incoming = *b++ >> 4;

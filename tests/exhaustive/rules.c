@@ -12,7 +12,7 @@ static const int64_t DIAL_NS = DR_NS_PER_S, FENCE_NS = DR_NS_PER_S, DRAIN_NS = D
 static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS, PRIMARY_NS = 500 * DR_NS_PER_MS;
 static const int64_t SWITCH_NS = 30 * DR_NS_PER_S;
 static const int64_t REDIAL_NS = 20 * DR_NS_PER_MS;
-enum { ROUNDS_MAX = 64, FLAPS_MAX = 6, DECAY = 10, TRIES_MAX = 8 };
+enum { ROUNDS_MAX = 64, FLAPS_MAX = 6, TRIES_MAX = 8 };
 
 /* One event, as the rules see it. */
 struct look {
@@ -44,7 +44,6 @@ void ex_see(const struct dr_fo *f, struct ex_seen *was)
 		was->gen[p] = f->path[p].gen;
 		was->path[p].state = f->path[p].state;
 		was->path[p].stuck = f->path[p].stuck;
-		was->path[p].rail_ok = f->path[p].rail_ok;
 		was->path[p].rail_down = f->path[p].rail_down;
 	}
 }
@@ -195,7 +194,7 @@ static void check_states(const struct look *l)
 	if (began && !f->prm.failback)
 		ex_violation("failback is off, but happens");
 	if (was->state == DR_FO_RUN && f->prm.sender && was->active != 0 && f->prm.failback &&
-		was->path[0].state == DR_FOP_READY && was->path[0].rail_ok && !was->rec_open &&
+		was->path[0].state == DR_FOP_READY && !was->path[0].rail_down && !was->rec_open &&
 		(began || f->state == DR_FO_RUN))
 		rule(l, "failback", l->w->hold_ns, hold, began);
 	else if (began)
@@ -251,7 +250,7 @@ static void update_path(const struct look *l, unsigned p)
 	struct ex_watch *w = l->w;
 	const struct dr_fo_path *pa = &l->f->path[p];
 	bool rail_up = at(l, EX_RAIL_UP) && l->t->p == p && l->f->prm.connector &&
-		       !l->was->path[p].rail_ok;
+		       l->was->path[p].rail_down;
 	bool goes_on = l->was->stalled && !l->f->stalled;
 
 	if (l->was->path[p].state == DR_FOP_READY && pa->state != DR_FOP_READY &&
@@ -285,18 +284,11 @@ static void update_switch(const struct look *l)
 
 	if (!f->prm.sender)
 		return;
-	/* The primary was lost during a failback. */
-	if ((was->state == DR_FO_DRAIN && f->state == DR_FO_RUN && !l->tick) ||
-		(was->state == DR_FO_SWITCH && was->planned && f->epoch != was->epoch)) {
-		if (was->target == 0)
-			w->flaps = (uint8_t)DR_MIN(w->flaps + 1, FLAPS_MAX);
-		w->calm_ns = 0;
-	}
-	if (ran && f->state == DR_FO_SWITCH && !f->planned) {
-		if (was->active == 0 && w->failback_ns >= 0 &&
-			w->failback_ns < f->prm.hold_down_ns / 2)
-			w->flaps = (uint8_t)DR_MIN(w->flaps + 1, FLAPS_MAX);
-		w->calm_ns = 0;
+	if (ran && f->state == DR_FO_SWITCH && !f->planned && was->active == 0 &&
+		w->failback_ns >= 0) {
+		bool lately = w->failback_ns < f->prm.hold_down_ns / 2;
+
+		w->flaps = lately ? (uint8_t)DR_MIN(w->flaps + 1, FLAPS_MAX) : 0;
 	}
 	if (was->state == DR_FO_DRAIN && f->state == DR_FO_RUN && l->tick)
 		w->hold_ns = 0;
@@ -355,10 +347,6 @@ void ex_watch_event(const struct ex_scope *sc, struct ex_state *s, unsigned e,
 
 	if (was->state == DR_FO_DEAD)
 		return;
-	if (tick && l.w->flaps > 0 && l.w->calm_ns >= DECAY * l.f->prm.hold_down_ns) {
-		l.w->flaps--;
-		l.w->calm_ns = 0;
-	}
 	for (unsigned p = 0; p < DR_PATHS && tick && l.f->state != DR_FO_DEAD; p++)
 		check_path(&l, p);
 	if (tick && l.f->state != DR_FO_DEAD) {
@@ -409,7 +397,7 @@ static void check_overdue(const struct ex_scope *sc, const struct ex_state *s, u
 	if (f->state == DR_FO_DRAIN)
 		overdue(e, "a drain goes on", w->state_ns, DRAIN_NS + GRID_NS);
 	if (f->state == DR_FO_RUN && f->prm.sender && f->active != 0 && f->prm.failback &&
-		f->path[0].state == DR_FOP_READY && f->path[0].rail_ok && !f->rec_open)
+		f->path[0].state == DR_FOP_READY && !f->path[0].rail_down && !f->rec_open)
 		overdue(e, "the primary works", w->hold_ns,
 			(f->prm.hold_down_ns << w->flaps) + GRID_NS);
 }
@@ -423,7 +411,6 @@ void ex_watch_time(const struct ex_scope *sc, struct ex_state *s, int64_t ns)
 		if (f->state == DR_FO_DEAD)
 			continue;
 		w->hold_ns += ns;
-		w->calm_ns += ns;
 		if (w->failback_ns >= 0)
 			w->failback_ns += ns;
 		for (unsigned p = 0; p < DR_PATHS; p++)
@@ -504,7 +491,6 @@ void ex_watch_canon(const struct ex_scope *sc, struct ex_state *s, unsigned e)
 				     ? (f->prm.hold_down_ns << w->flaps) + 4 * GRID_NS
 				     : 0);
 	at_most(&w->failback_ns, f->prm.hold_down_ns / 2);
-	at_most(&w->calm_ns, w->flaps > 0 ? (DECAY + 1) * f->prm.hold_down_ns : 0);
 	for (unsigned p = 0; p < DR_PATHS; p++)
 		canon_path(w, f, p);
 }

@@ -305,7 +305,7 @@ static void count_rare(struct ex_result *r, const struct ex_state *was, const st
 	r->rare[EX_R_FAILBACK] += tx->planned && was->fo[EX_TX].state == DR_FO_SWITCH &&
 				  tx->state == DR_FO_RUN && tx->active == 0;
 	r->rare[EX_R_FLAPS] += tx->penalty == 4;
-	r->rare[EX_R_DECAY] += tx->penalty < was->fo[EX_TX].penalty;
+	r->rare[EX_R_CALM] += tx->penalty < was->fo[EX_TX].penalty;
 }
 
 static bool expand(struct search *x, uint32_t i, const uint8_t *key)

@@ -28,7 +28,7 @@ struct ex_limits {
 enum ex_rare {
 	EX_R_FAILBACK,
 	EX_R_FLAPS,    /* the hold-down is doubled as often as it may be */
-	EX_R_DECAY,    /* and halved */
+	EX_R_CALM,     /* and not any more */
 	EX_R_BACKOFF,  /* the longest delay of a dial */
 	EX_R_GIVEN_UP, /* a fence that is never done, of an empty path */
 	EX_R_NO_PATH,  /* ends of the channel */

@@ -435,7 +435,7 @@ bool sim_app_healed(struct sim_run *r, unsigned rail_mask)
 				sim_quarantined(r, c, 0, i) || sim_quarantined(r, c, 1, i))
 				continue;
 			if (a->state != DR_FOP_READY || b->state != DR_FOP_READY ||
-				a->gen != b->gen || !a->rail_ok || !b->rail_ok)
+				a->gen != b->gen || a->rail_down || b->rail_down)
 				return false;
 		}
 	}
@@ -482,15 +482,16 @@ static void collect_channel(struct sim_run *r, unsigned c, uint64_t *refused)
 
 	for (unsigned end = 0; end < 2; end++) {
 		const struct sim_user *u = &a->user[end], *peer = &a->user[!end];
+		const struct dr_fo *fo = &sim_channel_of(u)->fo;
 		struct dr_channel_stats s;
 
 		dr_channel_stats(sim_channel_of(u), &s);
 		sim_cover.duplicates += s.duplicates_dropped;
-		sim_cover.stale += s.stale_dropped;
+		sim_cover.stale += fo->stale_dropped;
 		sim_cover.heals += s.heals;
 		sim_cover.untold += untold(u);
 		if (!u->sender)
-			*refused += s.duplicates_dropped + s.stale_dropped;
+			*refused += s.duplicates_dropped + fo->stale_dropped;
 		if (u->err != 0 && peer->err == 0 && peer->done < a->total && !r->dead[!end] &&
 			!untold(peer) && r->fail[0] == '\0')
 			sim_fail(r, "outcome: channel %u: end %u ended, the other did not", c, end);
