@@ -364,7 +364,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	if (rc)
 		return rc;
 	dr_unused_find(s, &c->silent);
-	dr_unused_take(s->rec, reply);
+	dr_unused_take(s->rec, reply, &c->silent);
 	dr_session_mtu_start(s);
 	set_alternatives(c);
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
