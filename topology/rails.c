@@ -197,22 +197,6 @@ static int choose_listed(struct choice *c, const char *list)
 	}
 }
 
-/* The control NIC is all there is, but not because the host has no other. */
-static void warn_of_management(const struct choice *c, const char *only)
-{
-	for (size_t i = 0; i < c->n_devs; i++) {
-		const struct dr_netdev *d = &c->devs[i];
-
-		if (strcmp(d->name, only) == 0 || d->loopback || d->running || !d->n_addrs ||
-			strcmp(d->kind, "bridge") == 0)
-			continue;
-		dr_warn("rails",
-			"%s carries control and data: no other NIC is up with an address (%s %s)",
-			only, d->name, d->up ? "has no carrier" : "is down");
-		return;
-	}
-}
-
 /* By rank; hardware before virtual devices, of which most lead into this host. */
 static unsigned turn_of(const struct dr_netdev *d, enum dr_netdev_why why)
 {
@@ -238,10 +222,6 @@ static int choose_automatic(struct choice *c)
 		return dr_err_set(c->e, -ENODEV,
 			"--rails auto: no device is up with a carrier and a global address; list the "
 			"NICs, or use --rails lo@127.0.0.2,lo@127.0.0.3 for a run on one machine");
-	if (c->out[0].rank == DR_NIC_MANAGEMENT)
-		warn_of_management(c, c->out[0].ifname);
-	for (size_t i = 0; i < c->n && c->out[i].rank == DR_NIC_MANAGEMENT; i++)
-		c->out[i].rank = DR_NIC_RAIL;
 	return 0;
 }
 

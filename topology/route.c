@@ -43,7 +43,8 @@ bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, 
 	struct dr_netdev dev;
 	unsigned i = 0;
 
-	while (i < n_from && from[i].ss_family != route->peer.ss_family)
+	while (i < n_from && route->peer.ss_family != AF_UNSPEC &&
+		from[i].ss_family != route->peer.ss_family)
 		i++;
 	if (i == n_from)
 		return false;

@@ -21,7 +21,8 @@ int dr_route_to(const char *peer, struct dr_route *out, struct dr_err *e) DR_MUS
  */
 int dr_route_to_host(const char *host, const struct sockaddr_storage *from, unsigned n_from,
 	struct dr_route *out, struct dr_err *e) DR_MUST_CHECK;
-/* The connection is bound to the first of these local addresses that has the peer's family. False: none has. */
+/* The connection is bound to the first of these local addresses that has the peer's family, any
+ * without a peer. False: none has. */
 bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from);
 /* How automatic rails are chosen beside this control connection, without the devices. */
 struct dr_netdev_choice dr_route_choice(const struct dr_route *route);

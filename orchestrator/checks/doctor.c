@@ -3,7 +3,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "bootstrap/net.h"
 #include "orchestrator/checks/peer.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/output/parts.h"
@@ -35,34 +34,20 @@ static bool stop(
 	return false;
 }
 
-/* The address of --control ADDR|IF. */
-static int control_address(const char *text, struct sockaddr_storage *out, struct dr_err *e)
-{
-	struct dr_addr local[DR_ADDRS_MAX];
-	unsigned n;
-	int rc = dr_addr_local(text, local, DR_ADDRS_MAX, &n, e);
-
-	if (rc == 0)
-		*out = local[0].ss;
-	return rc;
-}
-
+/* The control NIC is the one on the route to HOST, as for a client, or of --control. */
 static bool find_route(struct visit *v)
 {
 	const struct dr_options *o = v->opt;
 	struct dr_err e = { 0 };
-	int rc = 0;
+	int rc = o->host || o->control ? dr_rails_route(o, o->host, &v->route, &e) : 0;
 
-	if (o->host)
-		rc = dr_rails_route(o, o->host, &v->route, &e);
+	if (rc && !o->host)
+		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
 	if (rc)
 		return stop(v,
 			rc == -ENXIO || rc == -ENETUNREACH || rc == -EHOSTUNREACH ? DR_EXIT_PEER
 										  : DR_EXIT_ENV,
 			"peer", &e, "check the name, or use an address; ip route get ADDRESS");
-	/* With HOST, the control NIC is the one on the route to it, as for a client. */
-	if (!o->host && o->control && control_address(o->control, &v->route.local, &e))
-		return stop(v, DR_EXIT_ENV, "control", &e, "ip address");
 	return true;
 }
 

@@ -57,7 +57,7 @@ void dr_check_memlock(struct dr_doctor *d);
 /* The hard limit. */
 void dr_check_open_files(struct dr_doctor *d);
 void dr_check_cpu_quota(struct dr_doctor *d);
-/* NET_ADMIN (faults); before Linux 5.7 also NET_RAW (binding to a device). */
+/* NET_ADMIN (faults). */
 void dr_check_capabilities(struct dr_doctor *d);
 
 /* ---- nics.c: the rails of this machine ---- */
@@ -90,9 +90,6 @@ void dr_check_gpu_rdma(struct dr_doctor *d);
 
 /* ---- kernel.c ---- */
 
-#define DR_KERNEL(major, minor) ((major)*1000u + (minor))
-/* The running kernel as DR_KERNEL; 0: unknown. */
-unsigned dr_doctor_kernel(const struct dr_doctor *d);
 /* Compares the largest socket buffer with what the channels of one GPU need to fill the fastest rail at a round
  * trip of 1 ms. */
 void dr_check_buffers(struct dr_doctor *d);

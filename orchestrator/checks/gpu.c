@@ -79,10 +79,21 @@ static bool configured_out(const struct dr_doctor *d)
 	return read && !found;
 }
 
+static bool is_older(const struct dr_doctor *d, unsigned than_major, unsigned than_minor)
+{
+	unsigned major, minor;
+	char release[64];
+
+	return dr_sysfile_text(release, sizeof(release), d->root, "/proc/sys/kernel/osrelease") <=
+		       0 ||
+	       sscanf(release, "%u.%u", &major, &minor) != 2 || major < than_major ||
+	       (major == than_major && minor < than_minor);
+}
+
 /* Why dma-buf does not work; NULL: it should work. */
 static const char *no_dmabuf(const struct dr_doctor *d, const struct driver *v)
 {
-	if (dr_doctor_kernel(d) < DR_KERNEL(5, 12))
+	if (is_older(d, 5, 12))
 		return "the kernel is older than 5.12";
 	if (configured_out(d))
 		return "the kernel was built without CONFIG_DMA_SHARED_BUFFER";

@@ -74,17 +74,6 @@ void dr_check_buffers(struct dr_doctor *d)
 	check_tcp(d, "tcp_wmem", need, mbps);
 }
 
-unsigned dr_doctor_kernel(const struct dr_doctor *d)
-{
-	unsigned major, minor;
-	char release[64];
-
-	if (dr_sysfile_text(release, sizeof(release), d->root, "/proc/sys/kernel/osrelease") <= 0 ||
-		sscanf(release, "%u.%u", &major, &minor) != 2)
-		return 0;
-	return DR_KERNEL(major, minor);
-}
-
 /* ---- clock ---- */
 
 void dr_check_clock(struct dr_doctor *d)

@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Bit numbers, as in linux/capability.h. */
-enum { CAP_NET_ADMIN_BIT = 12, CAP_NET_RAW_BIT = 13, CAP_IPC_LOCK_BIT = 14 };
+enum { CAP_NET_ADMIN_BIT = 12, CAP_IPC_LOCK_BIT = 14 };
 
 /* ---- /proc/self ---- */
 
@@ -139,18 +139,12 @@ void dr_check_cpu_quota(struct dr_doctor *d)
 
 void dr_check_capabilities(struct dr_doctor *d)
 {
-	unsigned kernel = dr_doctor_kernel(d);
 	uint64_t caps;
 
 	if (!capabilities(d, &caps)) {
 		dr_findings_unreadable(&d->f, "capabilities", "/proc/self/status");
 		return;
 	}
-	/* Since Linux 5.7 an unbound socket can be bound to a device without NET_RAW. */
-	if (!may(caps, CAP_NET_RAW_BIT) && kernel && kernel < DR_KERNEL(5, 7))
-		dr_find_fail(d, "capabilities", NULL,
-			"NET_RAW is missing: kernels before 5.7 need it to bind a socket to a device\n\n\n"
-			"run as root, or: setcap cap_net_raw+ep $(command -v dualrail)");
 	if (may(caps, CAP_NET_ADMIN_BIT))
 		dr_find_ok(d, "capabilities", NULL,
 			"NET_ADMIN is present: faults can be injected at this end");

@@ -55,14 +55,11 @@ static void check_settings(void)
 static void same_settings(void)
 {
 	fresh();
-	own = (struct dr_settings){ .kernel = "6.18.1",
-		.congestion_control = "reno",
-		.governor = "performance",
-		.rmem_max = 32 << 20,
-		.wmem_max = 4 << 20 };
+	own = (struct dr_settings){
+		.congestion_control = "reno", .rmem_max = 32 << 20, .wmem_max = 4 << 20
+	};
 	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
-		own.nic[i] =
-			(struct dr_settings_nic){ .qdisc = "mq", .tso = 1, .gso = 1, .gro = 1 };
+		own.nic[i] = (struct dr_settings_nic){ .tso = 1, .gso = 1, .gro = 1 };
 	settings = own;
 }
 
@@ -141,18 +138,6 @@ static void settings_of_both_ends(void **state)
 	expect(DR_SEVERITY_WARN, "tcp-buffers", "tcp_rmem",
 		"at the server: sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432'");
 	same_settings();
-	snprintf(settings.governor, sizeof(settings.governor), "powersave");
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "peer-governor", NULL, "cpupower");
-	same_settings();
-	snprintf(settings.kernel, sizeof(settings.kernel), "6.1.0");
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "peer-kernel", NULL, "6.1.0 at the server");
-	same_settings();
-	snprintf(settings.nic[1].qdisc, sizeof(settings.nic[1].qdisc), "fq");
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "qdisc", "eth2",
-		"at the server: tc qdisc replace dev ens2 root mq");
 	same_settings();
 	settings.nic[0].gro = own.nic[1].gso = 0;
 	check_settings();

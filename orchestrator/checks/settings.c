@@ -66,27 +66,6 @@ static void check_buffers(
 			own->rmem_max);
 }
 
-static void check_host(
-	struct dr_doctor *d, const struct dr_settings *own, const struct dr_settings *peer)
-{
-	bool saves = strcmp(own->governor, "powersave") == 0;
-
-	if (*own->governor && *peer->governor && strcmp(own->governor, peer->governor) != 0)
-		dr_find_note(d, "peer-governor", NULL,
-			"the CPU governors of the two ends differ; the cost was not measured\n"
-			"%s here, %s at the server\n"
-			"performance at both ends\n"
-			"%scpupower frequency-set -g performance",
-			own->governor, peer->governor, saves ? "" : "at the server: ");
-	if (*own->kernel && *peer->kernel && strcmp(own->kernel, peer->kernel) != 0)
-		dr_find_note(d, "peer-kernel", NULL,
-			"the kernels of the two ends differ; the cost was not measured\n"
-			"%.36s here, %.36s at the server\n"
-			"the same kernel\n"
-			"boot the same kernel at both ends; uname -r",
-			own->kernel, peer->kernel);
-}
-
 /* server: the NIC there; NULL: at this end. */
 static void check_offload(
 	struct dr_doctor *d, const char *where, const char *server, const char *name)
@@ -118,18 +97,11 @@ static void check_nic(struct dr_doctor *d, unsigned i, const struct dr_settings_
 		if (there[k] == 0)
 			check_offload(d, nic, s->name, names[k]);
 	}
-	if (*own->qdisc && *s->qdisc && strcmp(own->qdisc, s->qdisc) != 0)
-		dr_find_note(d, "qdisc", nic,
-			"the queueing disciplines of the two ends differ; the cost was not measured\n"
-			"%s here, %s on the server's %s\n"
-			"the same at both ends\n"
-			"at the server: tc qdisc replace dev %s root %s",
-			own->qdisc, s->qdisc, s->name, s->name, own->qdisc);
 }
 
 static bool tells(const struct dr_settings *s)
 {
-	return *s->kernel || *s->congestion_control || s->rmem_max || s->wmem_max;
+	return *s->congestion_control || s->rmem_max || s->wmem_max;
 }
 
 void dr_check_peer_settings(
@@ -145,7 +117,6 @@ void dr_check_peer_settings(
 	}
 	check_congestion(d, own->congestion_control, peer->congestion_control);
 	check_buffers(d, own, peer);
-	check_host(d, own, peer);
 	for (unsigned i = 0; i < d->n; i++) {
 		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, d->nic[i].rail.ifname);
 
@@ -154,7 +125,6 @@ void dr_check_peer_settings(
 	}
 	if (d->f.n == before)
 		dr_find_ok(d, "settings", NULL,
-			"congestion control (%s), TCP buffers, qdisc, offloads, governor and kernel are the "
-			"same at both ends",
+			"congestion control (%s), TCP buffers and offloads are the same at both ends",
 			own->congestion_control);
 }

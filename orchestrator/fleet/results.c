@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "orchestrator/output/values.h"
 
 #include <errno.h>
 #include <math.h>
@@ -142,7 +143,8 @@ static json_t *lanes_json(const struct lane_sums *s)
 	return a;
 }
 
-/* NICs that are no rail for another reason than that they are for control or have no partner. */
+/* NICs that are no rail for another reason than that they are for control or have no partner:
+ * without a link, or without an answer of the peer's. */
 static json_t *unused_json(const json_t *doc)
 {
 	const json_t *rows = json_object_get(json_object_get(doc, "topology"), "unused_nics");
@@ -154,7 +156,8 @@ static json_t *unused_json(const json_t *doc)
 	{
 		const char *why = dr_json_string(row, "reason");
 
-		if (a && (strcmp(why, "no carrier") == 0 || strcmp(why, "down") == 0))
+		if (a && (strcmp(why, "no carrier") == 0 || strcmp(why, "down") == 0 ||
+				 strncmp(why, DR_NO_ANSWER, strlen(DR_NO_ANSWER)) == 0))
 			json_array_append_new(
 				a, json_pack("[b,s]",
 					   strcmp(dr_json_string(row, "side"), "client") == 0,

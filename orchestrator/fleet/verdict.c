@@ -548,7 +548,7 @@ static void failed_pairs(struct verdict_search *s, const uint8_t *skip)
 
 		x->low = x->of = 1;
 		snprintf(x->reason, sizeof(x->reason), "%s", r->text ? r->text : "no reason known");
-		snprintf(x->text, sizeof(x->text), "%s with %s: the run failed: %.120s",
+		snprintf(x->text, sizeof(x->text), "%s with %s: the run failed: %s",
 			verdict_node(s, x->rank).s, verdict_node(s, x->peer_rank).s, x->reason);
 	}
 }
@@ -597,7 +597,8 @@ static void missing_nodes(struct verdict_search *s)
 	}
 }
 
-/* A NIC that no pair of its node could use. Whether it should be in use, only other nodes tell: they have one. */
+/* A NIC that no pair of its node could use: no link, or no answer over it. Whether it should be in
+ * use, only other nodes tell: they have one. */
 static void unused_nics(struct verdict_search *s)
 {
 	uint32_t *used = dr_calloc(s->j->nodes, sizeof(*used)),
@@ -625,7 +626,9 @@ static void unused_nics(struct verdict_search *s)
 			snprintf(x->text, sizeof(x->text), "%s NIC %s carries nothing: %s",
 				verdict_node(s, r).s, nic->name,
 				cable ? "no carrier: cable, transceiver or port of the switch"
-				      : "it is set down");
+				: nic->told && nic->up
+					? "its peers do not answer over it; dualrail doctor HOST tells why"
+					: "it is set down");
 		}
 	dr_free(used);
 	dr_free(unused);

@@ -34,8 +34,8 @@ struct dr_sweep_finding {
 	double gbps, median_gbps, percent; /* lowest figure behind it; NAN: none */
 	int64_t low, of;		   /* figures (pairs, of failures) behind it; of how many */
 	int64_t wrong_chunks;
-	char text[320];
-	char reason[180]; /* of failed runs; "": none */
+	char text[480];
+	char reason[280]; /* of failed runs; "": none */
 };
 
 struct dr_sweep_judge {

@@ -25,7 +25,6 @@ static const struct dr_field nic_fields[] = {
 	NIC(DR_F_UINT, mtu),
 	NIC(DR_F_SINT, speed_mbps, .min = -1, .max = INT32_MAX),
 	NIC(DR_F_BOOL, running),
-	SETTING("qdisc", DR_F_STR, struct dr_plan_probe_nic, qdisc, DR_F_WORD),
 	SETTING("tso", DR_F_UINT, struct dr_plan_probe_nic, tso, 0, .max = 2),
 	SETTING("gso", DR_F_UINT, struct dr_plan_probe_nic, gso, 0, .max = 2),
 	SETTING("gro", DR_F_UINT, struct dr_plan_probe_nic, gro, 0, .max = 2),
@@ -38,10 +37,8 @@ static const struct dr_field look_fields[] = {
 		.max = UINT16_MAX),
 	DR_FIELD("named", DR_F_BOOL, struct dr_plan_probe, named),
 	DR_FIELD("why", DR_F_STR, struct dr_plan_probe, why),
-	SETTING("kernel", DR_F_STR, struct dr_plan_probe, settings.kernel, DR_F_WORD),
 	SETTING("congestion_control", DR_F_STR, struct dr_plan_probe, settings.congestion_control,
 		DR_F_WORD),
-	SETTING("governor", DR_F_STR, struct dr_plan_probe, settings.governor, DR_F_WORD),
 	SETTING("tcp_rmem_max", DR_F_UINT, struct dr_plan_probe, settings.rmem_max, 0,
 		.max = INT64_MAX),
 	SETTING("tcp_wmem_max", DR_F_UINT, struct dr_plan_probe, settings.wmem_max, 0,
@@ -77,7 +74,6 @@ static void set_nic(struct dr_plan_probe_nic *to, const struct dr_netdev_rail *n
 	to->running = nic->running;
 	if (!s)
 		return;
-	memcpy(to->qdisc, s->qdisc, sizeof(to->qdisc));
 	to->tso = s->tso + 1;
 	to->gso = s->gso + 1;
 	to->gro = s->gro + 1;

@@ -13,8 +13,8 @@
  * server that does not know the mark answers as to a client: then its NICs are not known.
  *
  *   offer + {"look": true}   ->  {"rails": as dr_plan_reply, "look": {"gpus": n, "named": bool, "why": text|null,
- *                                 "kernel", "congestion_control", "governor", "tcp_rmem_max", "tcp_wmem_max",
- *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running, qdisc, tso, gso, gro}]}}
+ *                                 "congestion_control", "tcp_rmem_max", "tcp_wmem_max",
+ *                                 "nics": [{name, address, prefix, mtu, speed_mbps, running, tso, gso, gro}]}}
  * Settings are missing where they are unknown, and from servers that do not tell them.
  */
 enum { DR_PLAN_PROBE_NICS_MAX = 64 };
@@ -25,7 +25,6 @@ struct dr_plan_probe_nic {
 	unsigned prefix, mtu;
 	int64_t speed_mbps; /* -1: unknown */
 	bool running;
-	char qdisc[16];
 	int tso, gso, gro; /* as struct dr_settings_nic, plus one: 0 unknown, 1 off, 2 on */
 };
 

@@ -24,11 +24,8 @@ void dr_settings_read(const char *root, struct dr_settings *out)
 	memset(out, 0, sizeof(*out));
 	for (unsigned i = 0; i < DR_RAILS_MAX; i++)
 		out->nic[i].tso = out->nic[i].gso = out->nic[i].gro = -1;
-	dr_sysfile_text(out->kernel, sizeof(out->kernel), root, "/proc/sys/kernel/osrelease");
 	dr_sysfile_text(out->congestion_control, sizeof(out->congestion_control), root,
 		"/proc/sys/net/ipv4/tcp_congestion_control");
-	dr_sysfile_text(out->governor, sizeof(out->governor), root,
-		"/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
 	out->rmem_max = third_number(root, "tcp_rmem");
 	out->wmem_max = third_number(root, "tcp_wmem");
 }
@@ -36,10 +33,7 @@ void dr_settings_read(const char *root, struct dr_settings *out)
 void dr_settings_read_nic(const char *ifname, struct dr_settings_nic *out)
 {
 	struct dr_offload o;
-	struct dr_netdev d;
 
 	dr_offload_read(ifname, &o);
 	*out = (struct dr_settings_nic){ .tso = o.tso, .gso = o.gso, .gro = o.gro };
-	if (dr_netdev_by_name(ifname, &d, NULL) == 0)
-		memcpy(out->qdisc, d.qdisc, sizeof(out->qdisc));
 }

@@ -7,12 +7,11 @@
 
 /* Settings of a host and its NICs that change the figures of a run, as far as the kernel tells them. */
 struct dr_settings_nic {
-	char qdisc[16];	   /* "": unknown */
 	int tso, gso, gro; /* 1 on, 0 off, -1 unknown */
 };
 
 struct dr_settings {
-	char kernel[72], congestion_control[16], governor[32]; /* "": unknown */
+	char congestion_control[16]; /* "": unknown */
 	uint64_t rmem_max, wmem_max; /* third numbers of tcp_rmem, tcp_wmem, bytes; 0: unknown */
 	struct dr_settings_nic nic[DR_RAILS_MAX];
 };

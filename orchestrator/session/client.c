@@ -318,6 +318,12 @@ static void describe_plan(const struct dr_session *s)
 	char line[256];
 
 	dr_session_warn_rails(s);
+	/* Where the hosts have others. */
+	if (dr_plan_on_spare(p) && s->rec->unused_nics.n > 0)
+		dr_warn("rails",
+			"%s carries control and data: no other NICs of both ends make a pair that the "
+			"ends may use",
+			s->route.ifname);
 	if (s->opt->max_gap_ns && !s->opt->test.failover)
 		dr_warn("max-gap",
 			"--max-gap judges unexpected switches only, as the failover test does not run; add "
@@ -326,11 +332,6 @@ static void describe_plan(const struct dr_session *s)
 		return;
 	print_plan(p, f);
 	print_unused(s);
-	if (dr_plan_on_spare(p))
-		dr_warn("rails",
-			"%s carries control and data: no other NICs of both ends make a pair that the "
-			"ends may use",
-			s->route.ifname);
 	for (unsigned i = 0; i < p->n_rails; i++)
 		if (dr_plan_describe_routed(p, i, line, sizeof(line)))
 			fprintf(f, "%s\n", line);
@@ -374,7 +375,7 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	if (rc)
 		return rc;
 	dr_unused_find(s, &c->silent);
-	dr_unused_take(s->rec, reply);
+	dr_unused_take(s->rec, reply, &c->silent);
 	set_alternatives(c);
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));

@@ -124,16 +124,23 @@ int dr_unused_put(const struct dr_record *rec, json_t *reply)
 	return json_object_set_new(reply, "unused", list);
 }
 
-void dr_unused_take(struct dr_record *rec, const json_t *reply)
+void dr_unused_take(struct dr_record *rec, const json_t *reply, const struct dr_silent_nics *silent)
 {
 	struct dr_unused_nic_row r;
 	const json_t *v;
 	size_t i;
 
-	json_array_foreach(json_object_get(reply, "unused"), i,
-		v) if (i < DR_NICS_MAX &&
-		       !dr_fields_from_json(&dr_unused_nic_fields, &r, v, NULL) &&
-		       r.side == DR_END_SERVER) dr_record_add(rec, unused_nics, &r);
+	json_array_foreach(json_object_get(reply, "unused"), i, v)
+	{
+		if (i >= DR_NICS_MAX || dr_fields_from_json(&dr_unused_nic_fields, &r, v, NULL) ||
+			r.side != DR_END_SERVER)
+			continue;
+		for (unsigned k = 0; k < silent->n; k++)
+			if (strcmp(silent->v[k].peer, r.address) == 0)
+				snprintf(r.reason, sizeof(r.reason), DR_NO_ANSWER " %.48s",
+					silent->v[k].address);
+		dr_record_add(rec, unused_nics, &r);
+	}
 }
 
 /* The reason of a row that is the first one of this side with it; else NULL. */

@@ -17,8 +17,10 @@ void dr_unused_find(const struct dr_session *s, const struct dr_silent_nics *sil
 void dr_unused_explain(struct dr_err *e);
 /* 0 or -1: no memory. */
 int dr_unused_put(const struct dr_record *rec, json_t *reply);
-/* Bytes of a peer: what is no such row is left out. */
-void dr_unused_take(struct dr_record *rec, const json_t *reply);
+/* Bytes of a peer: what is no such row is left out. silent: NICs here whose peers have that
+ * reason. */
+void dr_unused_take(
+	struct dr_record *rec, const json_t *reply, const struct dr_silent_nics *silent);
 /* "not used: eth2 (10.50.2.2), eth3 (10.50.3.2): no carrier; mgmt0 (192.0.2.1): control connection", four names for each
  * reason. False: there is none. */
 bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len);

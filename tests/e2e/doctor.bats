@@ -346,6 +346,26 @@ sysctl_in() {
 	holds c.json '[.nics[] | select(.tx_bytes > 1000000)] | length == 2'
 }
 
+@test "two rails in one subnet with arp_filter and source routing: both are used, no warning" {
+	local node rail table=100 address
+	one_subnet
+	for node in "$A" "$B"; do
+		sysctl_in "$node" net.ipv4.conf.all.arp_filter=1
+		for rail in rail0 rail1; do
+			address=$(ip -n "$node" -j addr show "$rail" | jq -r '.[].addr_info[] | select(.family == "inet").local')
+			ip -n "$node" route add 10.99.0.0/24 dev "$rail" src "$address" table $((++table))
+			ip -n "$node" rule add from "$address" table "$table"
+		done
+	done
+	server_in_b
+	gives 0 doctor_in_a 10.99.255.2
+	finding arp ok
+	holds d.json '.counts.warn == 0'
+	client_in_a -D 200ms --json=c.json
+	[[ $status == 0 && $output != *"answer ARP"* ]]
+	holds c.json '.topology.rails | length == 2'
+}
+
 @test "a run killed with its guard leaves a cut link: doctor names it, then repairs it" {
 	two_subnets
 	server_in_b

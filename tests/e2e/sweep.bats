@@ -59,6 +59,15 @@ slow() {
 	tc -n "$SW" qdisc replace dev "$2-$1" root tbf rate 5mbit burst 16k latency 400ms
 }
 
+# drops I NIC: the host firewall of node I.
+drops() {
+	ip netns exec "${NODES[$1]}" nft -f - <<-END || skip "no nftables here"
+		add table inet f
+		add chain inet f i { type filter hook input priority 0; }
+		add rule inet f i iifname $2 drop
+	END
+}
+
 # sweep_on I OPTIONS...: a node, its process id in $pid. WITH are variables for it.
 sweep_on() {
 	local i=$1
@@ -132,6 +141,24 @@ finding() {
 	grep -q '^round 1, 0 of 3 pairs measured' n0.err
 	judge 100 grep -q '^round .*3 of 3 pairs measured, 0 failed, 2 low; 2 to be measured again; after' n0.err
 	grep -q '2 to be measured to the client alone; after' n0.err
+}
+
+# bats test_tags=release
+@test "a NIC over which no peer is answered is named, and it alone; a firewall with what it has to admit" {
+	watch
+	command -v nft >/dev/null || skip "needs nft"
+	fabric 3
+	drops 2 rail1
+	sweep_all --repeat 0 -D 200ms --json=s.json
+	judge_status 100 7
+	judge 100 finding bad-nic 2 '"rail1"'
+	judge 100 holds s.json '.findings | length == 1'
+	says "sweep: a NIC over which no peer is answered"
+	# The control port alone is open.
+	drops 2 rail0
+	sweep_all --repeat 0 -D 200ms --json=s.json
+	judge_status 100 7
+	[[ $(tr -s '\n ' ' ' <<<"$output") == *"rank 2 "*": 2 of 2 pairs failed: "*"no answer from 10.96.0.1"*"--data-ports"* ]]
 }
 
 # bats test_tags=release
