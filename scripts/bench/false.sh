@@ -6,7 +6,7 @@
 #
 #   scripts/bench/false.sh [BUILD]
 #
-#   stress   beside stress-ng --cpu 4
+#   stress   beside stress-ng with twice as many busy loops as there are processors
 #   loss     BENCH_LOSS percent (1) of the packets of both rails are dropped in each direction by nft
 #   stopped  the server is stopped (SIGSTOP) for 3 s of every 10; its kernel goes on to acknowledge
 #   slow     both rails are shaped (tbf at both ends) to each of BENCH_RATES (1 10 100 1000, Mb/s), with
@@ -21,7 +21,7 @@ build_tree "${1-}"
 : "${BENCH_RATES:=1 10 100 1000}" "${BENCH_CHANNELS:=1 4 16 64}" "${BENCH_CHUNKS:=4K 64K 512K 4M}"
 
 begin_stress() {
-	stress-ng --cpu 4 --quiet &
+	stress-ng --cpu $((2 * $(nproc))) --quiet &
 	disturber=$!
 }
 
@@ -145,7 +145,7 @@ bench_begin false "stress-ng nft tc"
 start_server -g 0-1
 for kind in $BENCH_KINDS; do
 	case $kind in
-	stress) one stress "false failovers, $SECS s beside stress-ng --cpu 4" ;;
+	stress) one stress "false failovers, $SECS s beside stress-ng --cpu $((2 * $(nproc)))" ;;
 	loss) one loss "false failovers, $SECS s with $BENCH_LOSS % loss" ;;
 	stopped) one stopped "false failovers, $SECS s with the server stopped 3 s of 10" ;;
 	slow)
