@@ -71,7 +71,7 @@ static void report_done(struct dr_channel *ch)
 	}
 }
 
-static void on_event(struct dr_sink *sink, const struct dr_event *ev)
+void dr_channel_on_event(struct dr_sink *sink, const struct dr_event *ev)
 {
 	struct dr_channel_path *cp = dr_container_of(sink, struct dr_channel_path, sink);
 	struct dr_channel *ch = cp->ch;
@@ -438,15 +438,6 @@ int dr_channel_poll(struct dr_channel *ch, int64_t now)
 	else if (n > 0)
 		due(ch);
 	return n;
-}
-
-void dr_channel_sink_init(struct dr_channel *ch)
-{
-	for (unsigned i = 0; i < DR_PATHS; i++) {
-		ch->path[i].ch = ch;
-		ch->path[i].index = i;
-		ch->path[i].sink.event = on_event;
-	}
 }
 
 int dr_channel_active(const struct dr_channel *ch)

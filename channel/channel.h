@@ -293,11 +293,10 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now_ns, char *buf, size_
  * To give up a channel: close, drive it until dr_channel_closed, stop, fini. Without the second step the
  * peer may learn nothing, and a sender whose last acknowledgement was held back may end with an error.
  *
- * close does not block. What is held back is sent, and the peer is told until it confirms, for 500 ms at
- * most. Nothing can be posted any more (-ESHUTDOWN). A sender's close waits for outstanding messages within
- * that time; a receiver delivers nothing more, and a sender that has messages outstanding fails with -ECANCELED. Then both ends
- * have ended with -ESHUTDOWN, without ops->failed. A channel that has ended with an error tells its peer in
- * the same way, from that moment on.
+ * close does not block. The peer is told until it confirms, for 500 ms at most. Nothing can be
+ * posted any more (-ESHUTDOWN). A sender's close waits for outstanding messages within that time;
+ * that of a receiver fails them with -ECANCELED at the sender. Then both ends have ended, without
+ * ops->failed.
  */
 void dr_channel_close(struct dr_channel *ch, int64_t now_ns);
 /* The channel has ended and the peer knows, or could not be told in time. An end that the peer told waits as long, in

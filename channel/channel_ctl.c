@@ -112,9 +112,11 @@ int dr_channel_create(const struct dr_channel_params *p, struct dr_channel **out
 	ch->started_ns = DR_NEVER;
 	ch->probe_gap_ns = p->rail[0]->ops->caps & DR_CAP_RESET ? DR_CHANNEL_KEEPALIVE_NS
 								: DR_CHANNEL_PROBE_NS;
-	dr_channel_sink_init(ch);
 	dr_fo_init(&ch->fo, &fp);
 	for (unsigned i = 0; i < DR_PATHS; i++) {
+		ch->path[i].ch = ch;
+		ch->path[i].index = i;
+		ch->path[i].sink.event = dr_channel_on_event;
 		rc = p->rail[i] ? path_create(ch, i, 1, e) : 0;
 		if (rc != 0)
 			goto err_paths;
@@ -327,22 +329,16 @@ static void act_switched(struct dr_channel *ch)
 		ch->prm.ops->switched(ch->prm.arg, ch, r);
 }
 
-static void close_paths(struct dr_channel *ch)
+static void close_paths(struct dr_channel *ch, bool all)
 {
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path)
+		if (ch->path[i].path && (all || ch->fo.path[i].state != DR_FOP_READY))
 			ch->path[i].path->ops->close(ch->path[i].path);
 }
 
-/* The peer is told on the paths that are up. */
 static void act_dead(struct dr_channel *ch)
 {
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (ch->path[i].path && ch->fo.path[i].state != DR_FOP_READY)
-			ch->path[i].path->ops->close(ch->path[i].path);
-	if (ch->dead_told)
-		return;
-	ch->dead_told = true;
+	close_paths(ch, false); /* the peer is told on the paths that are up */
 	if (ch->prm.ops && ch->prm.ops->failed)
 		ch->prm.ops->failed(ch->prm.arg, ch, ch->fo.err, ch->fo.why, ch->now);
 }
@@ -374,7 +370,7 @@ static void act(struct dr_channel *ch, const struct dr_fo_act *a)
 		act_dead(ch);
 		break;
 	case DR_FOA_LEAVE:
-		close_paths(ch);
+		close_paths(ch, true);
 		break;
 	}
 }
@@ -742,7 +738,7 @@ int dr_channel_stop(struct dr_channel *ch, struct dr_err *e)
 {
 	const struct dr_err *why = &ch->unsafe;
 
-	close_paths(ch);
+	close_paths(ch, true);
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (ch->path[i].path)
 			path_stop(ch, i);

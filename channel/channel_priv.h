@@ -33,7 +33,6 @@ struct dr_channel {
 	int64_t late_ns, late_until_ns; /* see dr_channel_late */
 	uint64_t reported;		/* messages reported to ops->completed */
 	uint64_t bytes_done;
-	bool dead_told;
 	struct dr_err unsafe; /* the first connection that could not be destroyed; code 0: none */
 	int64_t probe_ns;     /* next PROBE on an idle path, whose peer may be gone unnoticed, */
 	int64_t probe_gap_ns; /* after so long without anything that was sent */
@@ -59,7 +58,8 @@ struct dr_channel {
 #define DR_CHANNEL_KEEPALIVE_NS (2 * DR_NS_PER_S)
 
 void dr_channel_keepalive(struct dr_channel *ch, int64_t now);
-void dr_channel_sink_init(struct dr_channel *ch);
+/* Of each path's sink. */
+void dr_channel_on_event(struct dr_sink *sink, const struct dr_event *ev);
 /* Carries out the core's actions; never inside a sink, since that would free the path that calls it. */
 void dr_channel_settle(struct dr_channel *ch);
 /* After an event: carries out actions, posts what the core allows, carries out actions. */

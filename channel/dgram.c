@@ -6,11 +6,7 @@
 
 #include <errno.h>
 
-/*
- * Datagram, big endian:
- *	u32 magic | u8 version | u8 role (1 connector) | u16 gpu | u32 channel | 24 B frame | 16 B MAC
- * MAC: over all bytes before it, with a key of its own for each direction.
- */
+/* The layout: docs/PROTOCOL.md, section 1.5. role: 1 connector. */
 enum { MAGIC = 0x64724354, VERSION = 2, HEAD = 12, BODY = 36, MAC = DR_MAC_LEN };
 
 _Static_assert((int)BODY + (int)MAC == (int)DR_DGRAM_CTRL_LEN &&

@@ -4,13 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/*
- * The receiver's part of the failover core. The receiver decides the cut.
- *
- *	START --SWITCH--> FENCE --own fence done, a path is READY--> RUN (ANSWER is sent)
- *	RUN --own end of the active path failed--> NOTIFY --SWITCH--> FENCE
- *	RUN, NOTIFY, FENCE --SWITCH of a newer epoch--> FENCE
- */
+/* The receiver's part of the failover core: the table of docs/PROTOCOL.md, section 4. */
 
 static void send_answer(struct dr_fo *f)
 {

@@ -4,14 +4,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-/*
- * The sender's part of the failover core. The sender leads every switch.
- *
- *	START --a path is READY--> SWITCH --ANSWER and own fence--> RUN
- *	RUN --active path failed, NOTIFY, stuck--> SWITCH      (epoch + 1)
- *	RUN --primary healed and held down--> DRAIN --all acknowledged--> SWITCH (planned)
- *	SWITCH --proposed path failed--> SWITCH                (epoch + 1)
- */
+/* The sender's part of the failover core: the table of docs/PROTOCOL.md, section 3. */
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
 static const unsigned PENALTY_MAX = 6;		 /* the hold-down is doubled so often */
