@@ -58,7 +58,4 @@ const char *dr_mtu_way_name(
 enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
 	unsigned rail, enum dr_plan_end receiver, struct dr_err *text);
 bool dr_mtu_way_hole(const struct dr_plan *p, const struct dr_mtu_way *w);
-/* The two NICs have different MTUs: returns the smaller one; 0: equal or unknown. */
-unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail);
-
 #endif

@@ -65,16 +65,16 @@ static void record(struct dr_session *s, unsigned rail)
 static void tell(struct dr_session *s, unsigned rail)
 {
 	const struct dr_plan_rail *r = s->plan.rail[rail];
-	unsigned smaller_mtu = dr_mtu_unequal(&s->plan, rail);
+	unsigned client = r[DR_PLAN_CLIENT].mtu, server = r[DR_PLAN_SERVER].mtu;
 	struct dr_err text;
 
 	record(s, rail);
-	if (smaller_mtu) {
+	if (client && server && client != server) {
 		dr_err_set(&text, -EMSGSIZE,
 			"rail %u: MTU %u on the client's %s and %u on the server's %s: packets have %u "
 			"bytes; set both to one MTU",
-			rail, r[DR_PLAN_CLIENT].mtu, r[DR_PLAN_CLIENT].name, r[DR_PLAN_SERVER].mtu,
-			r[DR_PLAN_SERVER].name, smaller_mtu);
+			rail, client, r[DR_PLAN_CLIENT].name, server, r[DR_PLAN_SERVER].name,
+			DR_MIN(client, server));
 		say(s, text.text);
 	}
 	tell_way(s, rail, DR_PLAN_SERVER);
