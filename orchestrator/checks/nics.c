@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "orchestrator/checks/doctor_priv.h"
+#include "orchestrator/session/unused.h"
 #include "topology/reach.h"
 
 #include <inttypes.h>
@@ -37,26 +38,18 @@ void dr_check_link(struct dr_doctor *d, const struct dr_doctor_nic *nic)
 			nic->rail.ifname);
 }
 
-static bool has_global(const struct dr_netdev *dev)
-{
-	for (unsigned i = 0; i < dev->n_addrs; i++)
-		if (dev->addrs[i].global)
-			return true;
-	return false;
-}
-
 void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_netdev *dev = &devs[i];
 
-		if (dev->running || dev->loopback || dev->master)
+		if (dev->running || dev->loopback || dev->master || !dr_unused_address(dev) ||
+			strcmp(dev->kind, "bridge") == 0)
 			continue;
-		if (has_global(dev) && strcmp(dev->kind, "bridge") != 0)
-			dr_find_warn(d, "link", dev->name,
-				"down: has an address but no carrier, so no rail uses it\n\n\n"
-				"check the cable or port; ip link set %s up",
-				dev->name);
+		dr_find_warn(d, "link", dev->name,
+			"down: has an address but no carrier, so no rail uses it\n\n\n"
+			"check the cable or port; ip link set %s up",
+			dev->name);
 	}
 }
 

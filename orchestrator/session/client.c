@@ -198,17 +198,16 @@ static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 	const struct dr_plan_rail *own = &p->plan.rail[rail][DR_PLAN_CLIENT],
 				  *there = &p->plan.rail[rail][DR_PLAN_SERVER];
 	const struct dr_mtu_rail *r = p->mtu.rail[rail];
-	unsigned smaller = dr_mtu_unequal(&p->plan, rail);
 	struct dr_err text;
 	char pair[200];
 
 	snprintf(pair, sizeof(pair), "%s %s -> the server's %s %s", own->name, own->address,
 		there->name, there->address);
-	if (smaller)
+	if (own->mtu && there->mtu && own->mtu != there->mtu)
 		dr_warn("rails",
 			"%s: the MTU is %u at the client and %u at the server: packets have %u bytes; "
 			"set both to one MTU",
-			pair, own->mtu, there->mtu, smaller);
+			pair, own->mtu, there->mtu, DR_MIN(own->mtu, there->mtu));
 	if (r && r->proven &&
 		(r->search.own.state == DR_MTU_OPEN || r->search.peer.state == DR_MTU_OPEN))
 		dr_warn("rails",

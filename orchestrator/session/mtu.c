@@ -155,10 +155,3 @@ enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_c
 	}
 	return w.state;
 }
-
-unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail)
-{
-	unsigned a = p->rail[rail][0].mtu, b = p->rail[rail][1].mtu;
-
-	return a && b && a != b ? DR_MIN(a, b) : 0;
-}

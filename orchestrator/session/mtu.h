@@ -44,7 +44,5 @@ void dr_mtu_check_close(struct dr_mtu_check *m);
  * do not arrive and nobody adapts their size. */
 enum dr_mtu_state dr_mtu_describe(const struct dr_plan *p, const struct dr_mtu_check *m,
 	unsigned rail, enum dr_plan_end receiver, struct dr_err *text);
-/* The two NICs have different MTUs: returns the smaller one; 0: equal or unknown. */
-unsigned dr_mtu_unequal(const struct dr_plan *p, unsigned rail);
 
 #endif

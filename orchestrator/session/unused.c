@@ -8,8 +8,7 @@
 
 enum { NAMED_MAX = 4 }; /* for each reason */
 
-/* Also one that another device has, too. */
-static const struct dr_netdev_addr *global_addr(const struct dr_netdev *d)
+const struct dr_netdev_addr *dr_unused_address(const struct dr_netdev *d)
 {
 	for (unsigned i = 0; i < d->n_addrs; i++)
 		if (d->addrs[i].global || d->addrs[i].shared)
@@ -42,7 +41,7 @@ static const char *why_unused(
 	enum dr_netdev_why why = dr_netdev_refused(from, d);
 
 	if (why == DR_NETDEV_LOOPBACK || why == DR_NETDEV_PORT || why == DR_NETDEV_BRIDGE ||
-		!global_addr(d) || is_rail(&s->plan, s->side, d->name))
+		!dr_unused_address(d) || is_rail(&s->plan, s->side, d->name))
 		return NULL;
 	if (d->running && strcmp(d->name, s->route.ifname) == 0)
 		why = DR_NETDEV_CONTROL;
@@ -68,8 +67,8 @@ static void add_some(const struct dr_session *s, const struct dr_netdev_choice *
 		dr_fields_init(&dr_unused_nic_fields, &r);
 		r.side = (int)s->side;
 		snprintf(r.nic, sizeof(r.nic), "%s", d->name);
-		dr_netdev_addr_format((const struct sockaddr *)&global_addr(d)->addr, r.address,
-			sizeof(r.address));
+		dr_netdev_addr_format((const struct sockaddr *)&dr_unused_address(d)->addr,
+			r.address, sizeof(r.address));
 		if (nic)
 			snprintf(r.reason, sizeof(r.reason), DR_NO_ANSWER " %.48s", nic->peer);
 		else
@@ -101,7 +100,7 @@ void dr_unused_explain(struct dr_err *e)
 	if (dr_netdev_list(&devs, &n, NULL))
 		return;
 	for (size_t i = 0; i < n; i++) {
-		const struct dr_netdev_addr *a = global_addr(&devs[i]);
+		const struct dr_netdev_addr *a = dr_unused_address(&devs[i]);
 
 		if (devs[i].running || devs[i].loopback || !a)
 			continue;

@@ -13,6 +13,8 @@
 /* Those of this end, after the rails are agreed on. None where NICs were named, or both ends are on
  * one host. silent: NICs that the peer did not answer on; NULL: none. */
 void dr_unused_find(const struct dr_session *s, const struct dr_silent_nics *silent);
+/* Its first global address, also one that another device has, too; NULL: none. */
+const struct dr_netdev_addr *dr_unused_address(const struct dr_netdev *d);
 /* At the server, whose rails have no partners: names its NICs that are down in front of the error. */
 void dr_unused_explain(struct dr_err *e);
 /* 0 or -1: no memory. */

@@ -147,6 +147,7 @@ rejects() {
 	says "libdualrail: a NIC of the peer that never answers" send.err receive.err
 }
 
+# shellcheck disable=SC2016 # for that bash
 @test "no data connection comes up: the end that dials has its last error, this process's before the firewall's" {
 	local receiver port limit
 	command -v nft >/dev/null || skip "needs nft"

@@ -103,13 +103,15 @@ time.sleep(600)'
 	says "a quota of processor time (cpu.max)" client.out
 }
 
+later_than() { ((${EPOCHREALTIME/./} > $1)); }
+
 @test "an end that was stopped says how late its workers were" {
 	local until
 	start_server
 	under_way start_client --test failover --allow-faults --fault close:path=0,at=300ms,for=300ms
 	kill -STOP "$client"
 	until=$((${EPOCHREALTIME/./} + 100000))
-	wait_for eval '((${EPOCHREALTIME/./} > until))'
+	wait_for later_than "$until"
 	kill -CONT "$client"
 	ends "$client" 0 8
 	says "a worker did not get the processor" client.out

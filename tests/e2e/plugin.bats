@@ -188,6 +188,22 @@ record() {
 	says "NCCL plugin: a device that no peer answers on"
 }
 
+@test "comms come up while a firewall rejects what comes over one rail: the log has address and port" {
+	local node
+	command -v nft >/dev/null || skip "needs nft"
+	rails
+	for node in "$A" "$B"; do
+		ip netns exec "$node" nft -f - <<-END || skip "no nftables here"
+			add table inet f
+			add chain inet f i { type filter hook input priority 0; }
+			add rule inet f i iifname rail0 meta l4proto udp drop
+			add rule inet f i iifname rail0 tcp flags syn / syn,ack reject with tcp reset
+		END
+	done
+	passes "$ring" --limit "$limit" --netns "$A,$B" --log "$plugin"
+	grep -q 'WARN NET/HA session: rail0 to .* never came up: 10.99.0.[12] on port [0-9]* is rejected (Connection refused)' <<<"$output"
+}
+
 @test "NCCL_SOCKET_IFNAME names an interface that does not exist: the devices there are" {
 	rails
 	NCCL_SOCKET_IFNAME="=eth7,rail0,rail1" passes "$ring" --limit "$limit" --netns "$A,$B" --log "$plugin"

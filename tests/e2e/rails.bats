@@ -56,8 +56,8 @@ left_out() {
 	left_out "no answer from 10.99.1.2 on port "
 	says "a firewall drops"
 	ip netns exec "$B" nft flush ruleset
-	ip -n "$A" neigh flush dev rail1
 	ip netns exec "$B" sysctl -qw net.ipv4.conf.rail1.arp_ignore=8
+	ip -n "$A" neigh flush dev rail1
 	left_out "nobody answers ARP for 10.99.1.2"
 	says "nobody has the address, wrong VLAN or cable, arp_ignore"
 }
