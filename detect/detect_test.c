@@ -71,9 +71,12 @@ static void bytes_before_a_report_clear_nothing_that_it_tells(void **state)
 static void the_time_before_the_start_is_no_silence(void **state)
 {
 	(void)state;
-	tick(DR_NS_PER_MS, 1);
-	assert_false(d.rail[1].suspected);
-	assert_int_equal(d.silent_ns, 0);
+	for (unsigned r = 0; r < 2; r++) {
+		setup(state);
+		tick(DR_NS_PER_MS, 1u << !r);
+		assert_false(d.rail[r].suspected);
+		assert_int_equal(d.silent_ns, 0);
+	}
 	tick(T / 2, 0);
 	assert_int_equal(d.silent_ns, T / 2);
 }
@@ -95,11 +98,75 @@ static void a_usual_gap_is_learnt_and_forgotten(void **state)
 	assert_int_equal(dr_detect_usual_gap(&d, 1), T);
 }
 
+/* ... and none that it was heard after, whatever is read late. */
+static void an_old_byte_makes_nothing_missing(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_life(&d, 1, now - 1);
+	assert_int_equal(dr_detect_missed(&d, 1), 0);
+}
+
+/* What each end misses, by rail: here by lost heartbeats, there by its report. */
+static void who_misses_what(void **state)
+{
+	static const struct {
+		unsigned here, peer;
+		bool misses, suspected;
+	} c[] = { { 0, 0, false, false }, { 1, 0, true, false }, { 0, 1, true, false },
+		{ 2, 0, true, true }, { 0, 2, true, true } };
+
+	(void)state;
+	for (unsigned r = 0; r < 2; r++)
+		for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
+			setup(state);
+			tick(T, 3);
+			for (unsigned k = 0; k < c[i].here; k++)
+				dr_detect_report(&d, r, ++sent[r], 0, now);
+			dr_detect_report(&d, r, sent[r], (uint8_t)c[i].peer, now);
+			assert_int_equal(dr_detect_misses(&d, r), c[i].misses);
+			assert_int_equal(dr_detect_suspected(&d, r), c[i].suspected);
+			assert_false(dr_detect_misses(&d, !r) || dr_detect_suspected(&d, !r));
+			dr_detect_force_down(&d, r, false);
+			assert_false(dr_detect_misses(&d, r) || dr_detect_suspected(&d, r));
+		}
+}
+
+/* A rail that is down is no suspect, whatever the other one is. */
+static void a_rail_that_is_down_is_no_suspect(void **state)
+{
+	(void)state;
+	for (unsigned r = 0; r < 2; r++) {
+		setup(state);
+		tick(T, 3);
+		dr_detect_force_down(&d, r, false);
+		for (unsigned k = 1; k < DR_MISSES; k++)
+			for (unsigned i = 0; i < 2; i++)
+				dr_detect_report(&d, i, ++sent[i], 0, now);
+		assert_int_equal(dr_detect_suspects(&d), 1u << !r);
+	}
+}
+
+/* 200 ms without bytes: nothing was sent. */
+static void a_long_gap_is_a_pause(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		setup(state);
+		dr_detect_gap(&d, 1, 200 * DR_NS_PER_MS - (int64_t)k);
+		assert_int_equal(dr_detect_usual_gap(&d, 1), k ? 200 * DR_NS_PER_MS - 1 : T);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(a_rail_is_suspect_before_its_last_miss, setup),
 		cmocka_unit_test_setup(bytes_before_a_report_clear_nothing_that_it_tells, setup),
+		cmocka_unit_test_setup(an_old_byte_makes_nothing_missing, setup),
+		cmocka_unit_test_setup(who_misses_what, setup),
+		cmocka_unit_test_setup(a_rail_that_is_down_is_no_suspect, setup),
+		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
 	};

@@ -67,14 +67,16 @@ static void test_a_rail_with_a_hundredth_of_the_other_ones_rate_is_named(void **
 static void test_it_is_compared_with_the_fastest_other_rail(void **state)
 {
 	(void)state;
-	dr_rail_rates_fini(&r);
-	dr_rail_rates_init(&r, 4);
-	for (unsigned rail = 1; rail < 4; rail++) /* the fastest one in the middle */
-		carry(rail, rail == 2 ? 9e9 : rail * 2e9, true, DR_NS_PER_S);
-	carry(0, 1e6, true, 2 * DR_NS_PER_S);
-	assert_true(state_of(0).degraded);
-	assert_int_equal(state_of(0).versus, 2);
-	assert_true(state_of(0).versus_bps > 8.9e9);
+	for (unsigned fastest = 0; fastest < 3; fastest++) {
+		dr_rail_rates_fini(&r);
+		dr_rail_rates_init(&r, 4);
+		for (unsigned rail = 0; rail < 3; rail++)
+			carry(rail, rail == fastest ? 9e9 : (rail + 1) * 1e9, true, DR_NS_PER_S);
+		carry(3, 1e6, true, 2 * DR_NS_PER_S);
+		assert_true(state_of(3).degraded);
+		assert_int_equal(state_of(3).versus, fastest);
+		assert_true(state_of(3).versus_bps > 8.9e9);
+	}
 }
 
 /* From the second slow window on, and not before. A window opens with the first sample. */
