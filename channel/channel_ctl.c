@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/channel_priv.h"
+#include "detect/rules.h"
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -518,7 +519,7 @@ bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since
 static int64_t patience(const struct dr_path_stats *s)
 {
 	int64_t ns = PATIENCE_RTTS * s->rtt_ns;
-	bool lossy = dr_path_loses(s->recent_retransmits, s->recent_segments);
+	bool lossy = dr_path_loses(s, DR_OWN_LOSS);
 
 	if (!s->repeats || (s->silent_segments == 0 && !lossy) || s->unanswered >= REPEATED_MAX)
 		return ns;

@@ -337,7 +337,7 @@ static bool others_lose(struct dr_manager *m, unsigned r, const struct dr_channe
 			continue;
 		p = dr_channel_path(c->ch, (unsigned)active);
 		p->ops->stats(p, &s);
-		if (dr_path_loses(s.recent_retransmits, s.recent_segments))
+		if (dr_path_loses(&s, DR_OTHERS_LOSS))
 			return true;
 	}
 	return false;
@@ -367,7 +367,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 		.other_rail_up =
 			m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE,
 		.rail_idle_ns = m->now - carried_ns(m, r, dr_channel_is_sender(ch)),
-		.lossy = dr_path_loses(s->recent_retransmits, s->recent_segments),
+		.lossy = dr_path_loses(s, DR_OWN_LOSS),
 		.repeated = s->unanswered,
 		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
 	/* A system call for each connection: only where it may decide. */

@@ -49,7 +49,7 @@ static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t
 	}
 	r->ever = true;
 	r->heard_ns = DR_MAX(r->heard_ns, at);
-	if (at >= d->told_ns)
+	if (at >= r->told_ns)
 		r->heard_at = r->sent;
 	else if ((uint16_t)(r->sent_before - r->heard_at) < missed(r))
 		r->heard_at = r->sent_before;
@@ -63,7 +63,9 @@ void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 	if (r->suspected && at <= r->suspect_ns)
 		return;
 	d->heard = true;
-	heard(d, r, at);
+	/* Only heartbeats clear a rail that is down: the peer learns by them what is missing. */
+	if (!r->down)
+		heard(d, r, at);
 }
 
 void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
@@ -83,8 +85,10 @@ void dr_detect_report(
 	struct dr_detect_rail *r = rail_of(d, rail);
 	unsigned more = (uint16_t)(sent - r->sent);
 
-	d->told_ns = now;
-	r->sent_before = r->sent;
+	if (more != 0) {
+		r->told_ns = now;
+		r->sent_before = r->sent;
+	}
 	r->sent = sent;
 	r->peer_miss = miss;
 	if ((r->no_path || more >= DR_MISSES) && !r->down)

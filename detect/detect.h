@@ -30,6 +30,7 @@ struct dr_detect_rail {
 	uint16_t sent;	   /* that the peer has sent on it, as it reported last, */
 	uint16_t sent_before; /* and before that; */
 	uint16_t heard_at;    /* the same when the rail was heard last */
+	int64_t told_ns;      /* when it reported that */
 	int64_t heard_ns, acked_ns, beat_ns, suspect_ns, good_ns;
 	int64_t beat_gap_ns;
 	/* The longest time between two signs of life in the present and the last tenth of a
@@ -41,9 +42,9 @@ struct dr_detector {
 	unsigned n_rails;
 	int64_t interval_ns;
 	struct dr_detect_rail rail[DR_DETECT_RAILS_MAX];
-	bool heard;			   /* on any rail, since the last tick */
-	int64_t gaps_ns, tick_ns, told_ns; /* told_ns: of the newest report */
-	int64_t silent_ns;		   /* no rail was heard, in executed ticks */
+	bool heard; /* on any rail, since the last tick */
+	int64_t gaps_ns, tick_ns;
+	int64_t silent_ns; /* no rail was heard, in executed ticks */
 };
 
 /* Results of a tick; bit i stands for rail i. */

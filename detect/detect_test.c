@@ -132,6 +132,35 @@ static void who_misses_what(void **state)
 		}
 }
 
+/* Bytes on a rail that is down say nothing of the heartbeats that are missing there. */
+static void bytes_clear_no_rail_that_is_down(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	while (!d.rail[1].down)
+		tick(T, 1);
+	for (unsigned i = 0; i < 10; i++) {
+		dr_detect_life(&d, 1, now);
+		assert_int_equal(dr_detect_missed(&d, 1), DR_DETECT_DOWN);
+		tick(T, 1);
+		assert_true(d.rail[1].down);
+	}
+	for (unsigned i = 0; i < DR_REVIVE; i++)
+		tick(T, 3);
+	assert_false(d.rail[1].down);
+}
+
+/* A report on each of several rails says the same: it is the first one that tells it. */
+static void a_repeated_report_tells_nothing_new(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_report(&d, 1, ++sent[1], 0, now + 1);
+	dr_detect_report(&d, 1, sent[1], 0, now + 3);
+	dr_detect_life(&d, 1, now + 2);
+	assert_int_equal(dr_detect_missed(&d, 1), 0);
+}
+
 /* A rail that is down is no suspect, whatever the other one is. */
 static void a_rail_that_is_down_is_no_suspect(void **state)
 {
@@ -165,6 +194,8 @@ int main(void)
 		cmocka_unit_test_setup(bytes_before_a_report_clear_nothing_that_it_tells, setup),
 		cmocka_unit_test_setup(an_old_byte_makes_nothing_missing, setup),
 		cmocka_unit_test_setup(who_misses_what, setup),
+		cmocka_unit_test_setup(bytes_clear_no_rail_that_is_down, setup),
+		cmocka_unit_test_setup(a_repeated_report_tells_nothing_new, setup),
 		cmocka_unit_test_setup(a_rail_that_is_down_is_no_suspect, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),

@@ -75,6 +75,10 @@ enum { DR_SILENT_SEGMENTS = 8 };
  * of a kernel to its device is many segments, one answer counts for many. With 2 % loss in both
  * directions: 0.04^5 after each loss. */
 enum { DR_REPEATED = 5 };
+/* Repeated segments of a thousand with which losses explain a silence: its own, since the last
+ * packet and its repetition are lost with 1e-6 below that; those of another connection, which is
+ * no sign that this one loses any. */
+enum { DR_OWN_LOSS = 1, DR_OTHERS_LOSS = 10 };
 /* A rail that carried data of other connections lately, or a round trip and a half ago, takes
  * packets of full size. Its queue is empty earlier when it fails. */
 #define DR_CARRIED_NS (80 * DR_NS_PER_MS)

@@ -194,10 +194,10 @@ struct dr_path_stats {
 	int64_t rtt_min_ns; /* shortest lately, without queues; 0: unknown */
 };
 
-/* More than 1 % of a connection's segments were repetitions: losses explain a long silence on it. */
-static inline bool dr_path_loses(uint64_t retransmits, uint64_t segments)
+/* More than so many of a thousand segments were repetitions. */
+static inline bool dr_path_loses(const struct dr_path_stats *s, unsigned per_mille)
 {
-	return retransmits * 100 > segments;
+	return (uint64_t)s->recent_retransmits * 1000 > (uint64_t)s->recent_segments * per_mille;
 }
 
 /* Whether the peer's kernel answers on a rail, with or without its process: see rail_ask. */

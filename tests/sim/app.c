@@ -455,7 +455,7 @@ bool sim_app_back(struct sim_run *r)
 	return true;
 }
 
-/* Only outages of the other rail: only a switch back fences the path, which it leaves. */
+/* Only outages of the other rail: a switch fences the path once at most, where it leaves it. */
 static void check_kept(struct sim_run *r, unsigned c)
 {
 	const struct sim_fault *f = r->s->fault;
@@ -469,7 +469,7 @@ static void check_kept(struct sim_run *r, unsigned c)
 	for (unsigned end = 0; end < 2; end++) {
 		const struct dr_fo *fo = &sim_channel_of(&r->ch[c].user[end])->fo;
 
-		if (fo->path[r->s->primary[c] == f[bad].rail].gen > fo->epoch / 2 + 1)
+		if (fo->path[r->s->primary[c] == f[bad].rail].gen > fo->epoch)
 			sim_fail(r,
 				"kept: channel %u end %u: the path that never failed was dialled again",
 				c, end);

@@ -49,7 +49,7 @@ static void few_segments_forget_no_losses(void **state)
 	for (unsigned i = 0; i < 20; i++, ms += 1000) {
 		segments += 20;
 		dr_tcp_count_recent(&p, segments, lost, ms * DR_NS_PER_MS);
-		assert_true(dr_path_loses(p.base.st.recent_retransmits, p.base.st.recent_segments));
+		assert_true(dr_path_loses(&p.base.st, 10));
 	}
 	for (unsigned i = 0; i < 50; i++, ms += 1000) { /* but not for life */
 		segments += 20;
@@ -68,8 +68,7 @@ static void a_count_that_wraps_shows_no_losses(void **state)
 	for (unsigned i = 0; i < 50; i++, ms += 500, segments += 1000) {
 		dr_tcp_count_recent(&p, segments, 3000, ms * DR_NS_PER_MS);
 		if (i > 4) /* the first two windows begin before the counts are known */
-			assert_false(dr_path_loses(
-				p.base.st.recent_retransmits, p.base.st.recent_segments));
+			assert_false(dr_path_loses(&p.base.st, 10));
 		if (i > 4)
 			assert_in_range(p.base.st.recent_segments, 1000, 5000);
 	}
