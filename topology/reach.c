@@ -71,8 +71,8 @@ static void describe_twin(const char *to, const struct neighbour *n, char *buf, 
 	dr_prefix_sockaddr(&n->twin, &ss);
 	dr_netdev_addr_format((const struct sockaddr *)&ss, other, sizeof(other));
 	snprintf(buf, len,
-		"one NIC of the peer answers ARP for %s and %s, so that packets reach the wrong one; "
-		"at the peer: sysctl -w net.ipv4.conf.all.arp_ignore=1 "
+		"one NIC of the peer answers ARP for %s and %s; if they belong to two, packets reach "
+		"the wrong one; at the peer: sysctl -w net.ipv4.conf.all.arp_ignore=1 "
 		"net.ipv4.conf.all.arp_announce=2; here: ip neigh flush all (or use one subnet per "
 		"rail)",
 		to, other);
@@ -186,7 +186,7 @@ void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 			to, port, strerror(-r->err), r->ports, r->ifname);
 	else
 		snprintf(buf, len,
-			"no answer from %s%s%s; check the firewalls (admit TCP and UDP on the ports "
-			"of %s) and rp_filter of the peer, then the way between",
+			"no answer from %s%s%s; admit TCP and UDP on the ports of %s in the "
+			"firewalls, check rp_filter of the peer",
 			to, port, n.found ? ", although its MAC address is known" : "", r->ports);
 }

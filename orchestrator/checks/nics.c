@@ -43,12 +43,16 @@ void dr_check_unused(struct dr_doctor *d, const struct dr_netdev *devs, size_t n
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_netdev *dev = &devs[i];
 
-		if (dev->running || dev->loopback || dev->master || !dr_unused_address(dev) ||
-			strcmp(dev->kind, "bridge") == 0)
+		bool address = dr_unused_address(dev) != NULL;
+
+		/* Virtual devices come and go by design; a device with a master sends through it. */
+		if (dev->running || dev->loopback || dev->master ||
+			strcmp(dev->kind, "bridge") == 0 || (dev->kind[0] && !address))
 			continue;
 		dr_find_warn(d, "link", dev->name,
-			"down: has an address but no carrier, so no rail uses it\n\n\n"
-			"check the cable or port; ip link set %s up",
+			"%s: no rail uses it\n\n\ncheck the cable or port; ip link set %s up",
+			address ? "down: has an address but no carrier"
+				: "down, and without an address",
 			dev->name);
 	}
 }

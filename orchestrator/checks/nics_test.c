@@ -48,9 +48,9 @@ static void link_state(void **state)
 	dr_check_link(&doctor, &two[0]);
 	expect(DR_SEVERITY_FAIL, "link", "eth1", "ip link set eth1 up");
 	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
-	assert_int_equal(doctor.f.n, 1);
+	assert_int_equal(doctor.f.n, 2);
 	expect(DR_SEVERITY_WARN, "link", "veth7",
-		"has an address but no carrier, so no rail uses it");
+		"has an address but no carrier: no rail uses it");
 	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
 	expect(DR_SEVERITY_WARN, "link", "veth7", "check the cable or port; ip link set veth7 up");
 }

@@ -157,7 +157,7 @@ static json_t *unused_json(const json_t *doc)
 		const char *why = dr_json_string(row, "reason");
 
 		if (a && (strcmp(why, "no carrier") == 0 || strcmp(why, "down") == 0 ||
-				 strncmp(why, DR_NO_ANSWER, strlen(DR_NO_ANSWER)) == 0))
+				 dr_reason_unproven(why)))
 			json_array_append_new(
 				a, json_pack("[b,s]",
 					   strcmp(dr_json_string(row, "side"), "client") == 0,

@@ -46,7 +46,7 @@ static const struct dr_opt rows[] = {
 	{ .name = "detect", .kind = DR_OPT_CHOICE, .arg = "MODE", .def = "fast",
 	  .choices = "fast|conservative|transport",
 	  .commands = RUN, .offset = AT(detect),
-	  .help = "Failure detection. fast: errors, 3 missed heartbeats, or 2 s without progress; "
+	  .help = "Failure detection. fast: errors, 5 missed heartbeats, or 2 s without progress; "
 		  "conservative: only when the kernel or the NIC reports a failure (TCP: within "
 		  "about 2.4 s); transport: only errors of the transport, for a plugin that moves "
 		  "to another NIC by itself (--transport nccl:FILE)." },

@@ -299,7 +299,7 @@ BEGIN
 	F(INT, channel, "channel of the GPU")
 	F(INT, path, "path of the channel")
 	S(64, nic, "NIC")
-	S(160, text, "what happened")
+	S(320, text, "what happened")
 END(dr_event_fields, "events", "what happened during the run")
 #undef T
 

@@ -317,8 +317,7 @@ void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len)
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 
-		if (r->side == DR_END_CLIENT &&
-			strncmp(r->reason, DR_NO_ANSWER, strlen(DR_NO_ANSWER)) == 0)
+		if (r->side == DR_END_CLIENT && dr_reason_unproven(r->reason))
 			dr_append(buf, len, "; %s is missing: %s", r->nic, r->reason);
 	}
 }

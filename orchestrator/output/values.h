@@ -2,6 +2,9 @@
 #ifndef DR_ORCHESTRATOR_OUTPUT_VALUES_H
 #define DR_ORCHESTRATOR_OUTPUT_VALUES_H
 
+#include <stdbool.h>
+#include <string.h>
+
 /* Values of the enum fields of rows.h that are not another module's. Their names are in fields.c. */
 
 enum dr_verdict {
@@ -47,7 +50,13 @@ enum dr_reason {
 /* The note of a trial `manual` that nobody did; of one whose NIC the transport did not use. */
 #define DR_NOTE_NOBODY "nobody broke the path"
 #define DR_NOTE_UNUSED "the transport used another NIC"
-/* The reason of an unused NIC whose peer did not answer before the run; its address follows. */
+/* The reasons of an unused NIC that failed the proof before the run; the peer's address follows. */
 #define DR_NO_ANSWER "no answer from"
+#define DR_LOSES_LARGE "loses large packets with"
+static inline bool dr_reason_unproven(const char *reason)
+{
+	return strncmp(reason, DR_NO_ANSWER, strlen(DR_NO_ANSWER)) == 0 ||
+	       strncmp(reason, DR_LOSES_LARGE, strlen(DR_LOSES_LARGE)) == 0;
+}
 
 #endif

@@ -293,6 +293,7 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 			"address or --rails" },
 		{ "no partner at the other end", ": its link is up, but it has no partner" },
 		{ DR_NO_ANSWER, ": the peer's NIC did not answer before the run" },
+		{ DR_LOSES_LARGE, ": packets of full size did not pass before the run" },
 	};
 
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {

@@ -186,6 +186,7 @@ static void leave_out(struct dr_client *c, const struct dr_probe *p, unsigned ra
 	snprintf(nic->name, sizeof(nic->name), "%s", own->name);
 	snprintf(nic->address, sizeof(nic->address), "%s", own->address);
 	snprintf(nic->peer, sizeof(nic->peer), "%s", there->address);
+	nic->what = p->mtu.rail[rail]->proven ? DR_LOSES_LARGE : DR_NO_ANSWER;
 	dr_warn("rails", "%s %s -> the server's %s %s never came up and is not used: %s", own->name,
 		own->address, there->name, there->address, why);
 	dr_record_eventf(c->s.rec, "rail", "%s -> %s never came up and is not used: %s",
@@ -211,8 +212,8 @@ static void warn_of_pair(const struct dr_probe *p, unsigned rail)
 	if (r && r->proven &&
 		(r->search.own.state == DR_MTU_OPEN || r->search.peer.state == DR_MTU_OPEN))
 		dr_warn("rails",
-			"%s passes TCP, but UDP is lost: heartbeats are, too, so that a silent loss is "
-			"found later; admit UDP on the ports of --data-ports",
+			"%s passes TCP, but UDP is lost: heartbeats are, too, so that the rail is left "
+			"in the first pause of its data; admit UDP on the ports of --data-ports",
 			pair);
 	for (unsigned receiver = 0; receiver < 2; receiver++)
 		if (dr_mtu_describe(&p->plan, &p->mtu, rail, receiver, &text) == DR_MTU_REFUSED)
@@ -504,7 +505,8 @@ static int wait_for_data_paths(struct dr_client *c)
 		rc = dr_client_wait(
 			c, s->local->n_ready == s->plan.n_gpus && c->peer_up, ns, false);
 	if (rc == -ETIMEDOUT && s->local) {
-		dr_rails_why(&s->plan, DR_PLAN_CLIENT, why, sizeof(why));
+		dr_rails_why(
+			&s->plan, DR_PLAN_CLIENT, dr_local_waiting(s->local), why, sizeof(why));
 		dr_client_stalled(c, "data paths");
 		dr_client_end_for(c, DR_EXIT_PEER, DR_REASON_PATHS,
 			"the data paths of %u of %u GPUs here%s did not come up: %s",

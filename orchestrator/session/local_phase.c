@@ -388,6 +388,16 @@ static void on_gap(struct dr_local *l, const struct dr_report *rep)
 	dr_output_row(l->out, delivery_gaps, &row);
 }
 
+uint32_t dr_local_waiting(const struct dr_local *l)
+{
+	uint32_t rails = 0;
+
+	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++)
+		if (!ch->gpu->ready)
+			rails |= 1u << ch->rails.primary | 1u << ch->rails.shadow;
+	return rails;
+}
+
 static void on_failed(struct dr_local *l, const struct dr_report *rep)
 {
 	struct dr_local_gpu *g = gpu_of(l, rep);
@@ -407,7 +417,8 @@ static void on_failed(struct dr_local *l, const struct dr_report *rep)
 	if (l->n_failed++ == 0) {
 		l->fail_err = rep->err;
 		if (rep->err == -ENETDOWN && l->n_ready < l->plan->n_gpus)
-			dr_rails_why(l->plan, l->side, l->fail_text, sizeof(l->fail_text));
+			dr_rails_why(l->plan, l->side, dr_local_waiting(l), l->fail_text,
+				sizeof(l->fail_text));
 		else
 			snprintf(l->fail_text, sizeof(l->fail_text), "%s%s", where, rep->text);
 	}

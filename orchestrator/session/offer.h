@@ -41,6 +41,7 @@ struct dr_silent_nics {
 	struct dr_silent_nic {
 		char name[IFNAMSIZ];
 		char address[64], peer[64];
+		const char *what; /* DR_NO_ANSWER, DR_LOSES_LARGE */
 	} v[DR_RAILS_MAX];
 };
 /* without: NICs that are not offered; NULL: none. */

@@ -59,7 +59,7 @@ static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsi
 /* When it has waited long enough for pairs that do not answer; 0: it waits for nothing. */
 static int64_t enough_at(const struct dr_probe *p)
 {
-	bool open = false, silent = false, v6 = false, any = false;
+	bool open = false, silent = false, v6 = false, any = false, doubt = false;
 
 	for (unsigned i = 0; i < p->mtu.n_rails; i++) {
 		const struct dr_mtu_rail *r = p->mtu.rail[i];
@@ -69,12 +69,14 @@ static int64_t enough_at(const struct dr_probe *p)
 		any |= r->proven;
 		silent |= !r->proven;
 		v6 |= !r->proven && r->v6;
+		doubt |= r->proven && (r->search.own.state == DR_MTU_DOUBT ||
+					      r->search.peer.state == DR_MTU_DOUBT);
 		open |= r->proven && !(p->brief ? dr_mtu_check_rail_over(&p->mtu, i)
 						: dr_mtu_search_over(&r->search));
 	}
 	if (open && !p->brief)
 		return DR_NEVER;
-	return open || silent ? p->answered_ns + (any && !v6 ? PROVE_NS : LONG_NS) : 0;
+	return open || silent ? p->answered_ns + (any && !v6 && !doubt ? PROVE_NS : LONG_NS) : 0;
 }
 
 static int64_t deadline(const struct dr_probe *p)
@@ -260,17 +262,20 @@ void dr_probe_why(
 		describe(p->rail[rail], m->side, m->rail[rail], buf, len);
 }
 
-/* The first rail with an error, or the first one. */
-void dr_rails_why(const struct dr_plan *p, enum dr_plan_end here, char *buf, size_t len)
+/* The first of the rails with an error, or the first one. */
+void dr_rails_why(
+	const struct dr_plan *p, enum dr_plan_end here, uint32_t rails, char *buf, size_t len)
 {
 	char why[300];
-	unsigned i = 0;
+	unsigned i = 0, k = 0;
 
-	while (i + 1 < p->n_rails &&
-		!dr_failure_last(&p->rail[i][here].addr, &p->rail[i][!here].addr, NULL))
+	while (i + 1 < p->n_rails && !(rails & (1u << i)))
 		i++;
-	if (!dr_failure_last(&p->rail[i][here].addr, &p->rail[i][!here].addr, NULL))
-		i = 0;
+	for (k = i; k < p->n_rails; k++)
+		if ((rails & (1u << k)) &&
+			dr_failure_last(&p->rail[k][here].addr, &p->rail[k][!here].addr, NULL))
+			break;
+	i = k < p->n_rails ? k : i;
 	describe(p->rail[i], here, NULL, why, sizeof(why));
 	snprintf(buf, len, "%s %s: %s", p->rail[i][here].name, p->rail[i][here].address, why);
 }

@@ -52,8 +52,9 @@ bool dr_probe_answers(const struct dr_plan *p, const struct dr_mtu_check *m, uns
 /* Why the other end of the rail does not answer at this end, with what to do. */
 void dr_probe_why(const struct dr_plan *p, const struct dr_mtu_check *m, unsigned rail, char *buf,
 	size_t len);
-/* Why the plan's data paths do not come up at this end: "NIC ADDRESS: cause", of one rail. */
-void dr_rails_why(const struct dr_plan *p, enum dr_plan_end here, char *buf, size_t len);
+/* Why data paths on these rails do not come up at this end: "NIC ADDRESS: cause", of one rail. */
+void dr_rails_why(
+	const struct dr_plan *p, enum dr_plan_end here, uint32_t rails, char *buf, size_t len);
 
 /* What a client or doctor waits for, for people. */
 void dr_dial_tell(const struct dr_options *o, const struct dr_boot_client *boot);

@@ -504,8 +504,10 @@ static void tell_silent(const struct server *v)
 		if (dr_probe_answers(&v->s.plan, m, i))
 			continue;
 		dr_probe_why(&v->s.plan, m, i, why, sizeof(why));
-		say(v, true, "client %s: %s %s, port %u: no connection from %s: %s", v->client,
-			own->name, own->address, own->mtu_port, there->address, why);
+		say(v, true, "client %s: %s %s, port %u: %s %s: %s", v->client, own->name,
+			own->address, own->mtu_port,
+			m->rail[i]->proven ? DR_LOSES_LARGE : "no connection from", there->address,
+			why);
 	}
 }
 

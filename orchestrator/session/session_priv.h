@@ -18,7 +18,6 @@
  *   session.c   the loop, the control connection, messages
  *   inject.c    faults at this end
  *   rights.c    what this process may still do when it reads bytes of the peer
- *   mtu_run.c   what the test of the path MTU (mtu.c) means for a run
  *   switch_lines.c  lines about switches, while the run lasts
  *   pulse.c     signs of life while the main thread makes buffers
  *   local*.c, rows.c, matrix_cell.c, live.c   this end's workers and what they measure
@@ -352,6 +351,8 @@ void dr_local_interval_begin(struct dr_local *l, int64_t now_ns);
 /* When the next interval or line about switches is due; DR_NEVER. Call tick then: adds interval rows of what is received
  * here. True: there are rows that a server's client waits for. */
 int64_t dr_local_deadline(const struct dr_local *l);
+/* Rails of the GPUs whose channels are not up, as bits. */
+uint32_t dr_local_waiting(const struct dr_local *l);
 bool dr_local_tick(struct dr_local *l, int64_t now_ns);
 /* The rows of this end's memory, as far as known; once the channels are up, with what its path is. */
 void dr_local_memory(struct dr_local *l);

@@ -70,7 +70,7 @@ static void add_some(const struct dr_session *s, const struct dr_netdev_choice *
 		dr_netdev_addr_format((const struct sockaddr *)&dr_unused_address(d)->addr,
 			r.address, sizeof(r.address));
 		if (nic)
-			snprintf(r.reason, sizeof(r.reason), DR_NO_ANSWER " %.48s", nic->peer);
+			snprintf(r.reason, sizeof(r.reason), "%s %.38s", nic->what, nic->peer);
 		else
 			snprintf(r.reason, sizeof(r.reason), "%s", why);
 		dr_record_add(s->rec, unused_nics, &r);
@@ -136,7 +136,7 @@ void dr_unused_take(struct dr_record *rec, const json_t *reply, const struct dr_
 			continue;
 		for (unsigned k = 0; k < silent->n; k++)
 			if (strcmp(silent->v[k].peer, r.address) == 0)
-				snprintf(r.reason, sizeof(r.reason), DR_NO_ANSWER " %.48s",
+				snprintf(r.reason, sizeof(r.reason), "%s %.38s", silent->v[k].what,
 					silent->v[k].address);
 		dr_record_add(rec, unused_nics, &r);
 	}

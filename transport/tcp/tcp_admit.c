@@ -249,7 +249,8 @@ static void accept_all(struct tcp_rail *r, int64_t now_ns)
 			if (!r->has_peer && drop_oldest(r, now_ns))
 				continue;
 			pause_accepting(r, err, now_ns);
-			dr_failure_keep(&r->par.local, &r->peer, -err);
+			if (r->has_peer)
+				dr_failure_keep(&r->par.local, &r->peer, -err);
 			return;
 		} else if (err != ECONNABORTED && err != EINTR) {
 			return;
