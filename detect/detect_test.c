@@ -176,6 +176,63 @@ static void a_rail_that_is_down_is_no_suspect(void **state)
 	}
 }
 
+/* A suspicion is told as two; more than can be told as the most that can. */
+static void what_is_told_of_missing_heartbeats(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_suspect(&d, 1, now);
+	assert_int_equal(dr_detect_missed(&d, 1), 2);
+	for (unsigned i = 1; i <= 300; i++) {
+		dr_detect_report(&d, 1, ++sent[1], 0, now);
+		assert_int_equal(
+			dr_detect_missed(&d, 1), i < 2 ? 2 : DR_MIN(i, DR_DETECT_DOWN - 1u));
+	}
+}
+
+/* After one and a half times the usual time, and not before. */
+static void a_silence_is_suspect_after_its_time(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		setup(state);
+		tick(T, 3);
+		tick(3 * T / 2 - k, 1);
+		assert_int_equal(d.rail[1].suspected, !k);
+	}
+}
+
+/* One heartbeat that the peer misses may be on its way. */
+static void a_rail_rises_when_the_peer_misses_one(void **state)
+{
+	(void)state;
+	for (uint8_t miss = 1; miss <= 2; miss++) {
+		setup(state);
+		tick(T, 3);
+		dr_detect_force_down(&d, 1, false);
+		for (unsigned i = 0; i < DR_REVIVE + 2; i++) {
+			now += T;
+			for (unsigned r = 0; r < 2; r++) {
+				dr_detect_report(&d, r, ++sent[r], r == 1 ? miss : 0, now);
+				dr_detect_beat(&d, r, now);
+			}
+			dr_detect_tick(&d, now, &out);
+		}
+		assert_int_equal(d.rail[1].down, miss == 2);
+	}
+}
+
+/* The gap of one rail says nothing of another one, in the next tenth of a second either. */
+static void usual_gaps_are_of_one_rail(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_gap(&d, 1, 5 * T);
+	tick(10 * T, 3);
+	assert_int_equal(dr_detect_usual_gap(&d, 0), T);
+	assert_int_equal(dr_detect_usual_gap(&d, 1), 5 * T);
+}
+
 /* 200 ms without bytes: nothing was sent. */
 static void a_long_gap_is_a_pause(void **state)
 {
@@ -197,6 +254,10 @@ int main(void)
 		cmocka_unit_test_setup(bytes_clear_no_rail_that_is_down, setup),
 		cmocka_unit_test_setup(a_repeated_report_tells_nothing_new, setup),
 		cmocka_unit_test_setup(a_rail_that_is_down_is_no_suspect, setup),
+		cmocka_unit_test_setup(what_is_told_of_missing_heartbeats, setup),
+		cmocka_unit_test_setup(a_silence_is_suspect_after_its_time, setup),
+		cmocka_unit_test_setup(a_rail_rises_when_the_peer_misses_one, setup),
+		cmocka_unit_test_setup(usual_gaps_are_of_one_rail, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),

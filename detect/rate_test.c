@@ -184,6 +184,26 @@ static void test_a_lower_bound_does_not_lower_the_capacity(void **state)
 	assert_true(state_of(0).degraded);
 }
 
+/* What was acknowledged before the first window is not of it. */
+static void test_the_first_sample_measures_nothing(void **state)
+{
+	(void)state;
+	assert_false(dr_rate_acked(&r, 0, 1u << 30, DR_NEVER, now));
+	assert_true(state_of(0).carries_bps <= 0);
+}
+
+/* A reference counts for 60 s: the second slow window ends just then, or 1 ns later. */
+static void test_the_last_moment_of_a_reference(void **state)
+{
+	for (int late = 0; late < 2; late++) {
+		(void)setup(state);
+		carry(1, 9e9, true, DR_NS_PER_S);
+		r.rail[1].at_ns = now + 900 * DR_NS_PER_MS - DR_RATE_RECENT_NS - late;
+		carry(0, 1e6, true, 900 * DR_NS_PER_MS);
+		assert_int_equal(state_of(0).degraded, !late);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -198,6 +218,8 @@ int main(void)
 		cmocka_unit_test_setup(test_the_verdict_has_a_hysteresis, setup),
 		cmocka_unit_test_setup(test_an_old_measurement_is_no_reference, setup),
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
+		cmocka_unit_test_setup(test_the_first_sample_measures_nothing, setup),
+		cmocka_unit_test_setup(test_the_last_moment_of_a_reference, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_does_not_lower_the_capacity, setup),
 	};
 
