@@ -446,20 +446,6 @@ bool dr_channel_path_up(const struct dr_channel *ch, unsigned i)
 	       ch->fo.path[i].state == DR_FOP_READY;
 }
 
-int dr_channel_send_user_control(
-	struct dr_channel *ch, unsigned i, const void *data, size_t len, int64_t now)
-{
-	int rc;
-
-	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_USER_CONTROL);
-	if (!dr_channel_path_up(ch, i))
-		return -EAGAIN;
-	rc = dr_path_post_ctrl(ch->path[i].path, data, len);
-	if (rc == 0)
-		dr_path_flush(ch->path[i].path, now);
-	return rc;
-}
-
 static void probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)
 {
 	struct dr_path *p = ch->path[i].path;

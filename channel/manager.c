@@ -45,7 +45,8 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	struct dr_frame fr;
 	uint32_t id;
 
-	if (dr_dgram_decode(&m->dgram, ev->data, ev->len, &id, &fr) == 0) {
+	if ((m->prm.transport->caps & DR_CAP_DGRAM) &&
+		dr_dgram_decode(&m->dgram, ev->data, ev->len, &id, &fr) == 0) {
 		ch = dr_manager_channel_at(m, id);
 		if (ch)
 			dr_channel_datagram(ch, &fr, m->now);

@@ -21,16 +21,6 @@
 
 /* ---- what a channel sends beside its paths ---- */
 
-static void on_user_control(void *arg, unsigned path, const void *data, size_t len, int64_t now)
-{
-	const struct mgr_channel *c = arg;
-	struct dr_manager *m = c->m;
-	const struct dr_path *p = dr_channel_path(c->ch, path);
-
-	if (m->started && p && !m->peer->shared)
-		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
-}
-
 static void on_datagram(void *arg, const struct dr_frame *frame)
 {
 	const struct mgr_channel *c = arg;
@@ -111,7 +101,7 @@ static void take_out(struct dr_manager *m, struct mgr_channel *c)
 	m->n_channels--;
 }
 
-static const struct dr_channel_host host = { on_user_control, on_datagram, on_sooner };
+static const struct dr_channel_host host = { on_datagram, on_sooner };
 
 static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 {

@@ -105,27 +105,14 @@ static uint32_t collect_life(struct dr_manager *m)
 	return busy;
 }
 
-/* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
- * the peer has fenced looks ready here until it fails. NULL: none is up. */
-static struct mgr_channel *heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
+/* A path of rail r that is up; NULL: none is. */
+static struct dr_path *path_on(const struct dr_manager *m, unsigned r)
 {
-	struct mgr_channel *best = NULL;
-	int64_t heard = -1;
-
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_path *p;
-
-			if (!uses(c, i, r) || !dr_channel_path_up(c->ch, i))
-				continue;
-			p = dr_channel_path(c->ch, i);
-			if (p->rx_last_ns > heard) {
-				heard = p->rx_last_ns;
-				best = c;
-				*path = i;
-			}
-		}
-	return best;
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (uses(c, i, r) && dr_channel_path_up(c->ch, i))
+				return dr_channel_path(c->ch, i);
+	return NULL;
 }
 
 /* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
@@ -158,10 +145,8 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 
 static void look_for_paths(struct dr_manager *m)
 {
-	unsigned path;
-
 	for (unsigned r = 0; dr_peer_on_paths(m->peer) && r < m->prm.n_rails; r++)
-		dr_detect_no_path(&m->hb->d, r, !heartbeat_path(m, r, &path));
+		dr_detect_no_path(&m->hb->d, r, !path_on(m, r));
 }
 
 /* Reads what has arrived on these rails and is still unread because a loop was stalled or is
@@ -218,48 +203,26 @@ static int read_before(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
-/* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
- * heartbeats of the rail, every path of it carries them; of the copies one counts. */
-static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
-{
-	bool missed = dr_detect_missed(&m->hb->d, r) > 0 || m->hb->d.rail[r].peer_miss > 0;
-	unsigned path = 0;
-	const struct mgr_channel *best = heartbeat_path(m, r, &path);
-
-	for (struct mgr_channel *c = m->channels; best && c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (missed ? uses(c, i, r) : c == best && i == path)
-				(void)dr_channel_send_user_control(c->ch, i, buf, len, m->now);
-}
-
-/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_out *out)
 {
 	struct dr_rail *rail = m->peer->rail[r].rail;
 	const struct dr_transport_ops *ops = rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
-	unsigned path = 0;
 	size_t len;
 
-	/* Nothing that is not sent may count as sent. */
-	if (dr_peer_on_paths(m->peer) && !heartbeat_path(m, r, &path))
-		return;
 	if (out->padded & (1u << r)) {
 		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
 		ops->rail_padded(rail, buf, len, m->hb->rail[r].padded_size);
 	}
 	len = dr_hb_make(m->hb, r, 0, buf);
-	if (dr_peer_on_paths(m->peer)) {
-		send_as_control(m, r, buf, len);
-		return;
-	}
 	ops->rail_dgram(rail, buf, len);
 }
 
+/* Nothing that is not sent may count as sent. */
 static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (out->send & (1u << r))
+		if ((out->send & (1u << r)) && !m->hb->d.rail[r].no_path)
 			send_heartbeat(m, r, out);
 }
 
@@ -395,12 +358,11 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 static void resize(struct dr_manager *m, unsigned r)
 {
 	struct dr_path_stats s = { 0 };
-	unsigned i = 0;
-	const struct mgr_channel *c = heartbeat_path(m, r, &i);
+	struct dr_path *p = path_on(m, r);
 
-	if (!c)
+	if (!p)
 		return;
-	dr_channel_path(c->ch, i)->ops->stats(dr_channel_path(c->ch, i), &s);
+	p->ops->stats(p, &s);
 	if (s.segment_bytes > DR_DGRAM_MAX)
 		dr_hb_padded_size(m->hb, r, s.segment_bytes);
 }
