@@ -222,10 +222,8 @@ void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns
 /* Sends a PROBE on every path that is up, so that statistics show whether the peer's kernel
  * acknowledges. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
-/* Sends a PROBE frame on path `index` if it is up. Its arrival is a sign of life of the rail. */
-void dr_channel_probe_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* The same where only the peer's kernel or NIC has to answer: as many probes at a time as the kind allows. */
-void dr_channel_ask_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
+/* The same on path `index`. all: as many probes at a time as the kind allows. */
+void dr_channel_probe_path(struct dr_channel *ch, unsigned index, bool all, int64_t now_ns);
 /* Sender in RUN or DRAIN: data on the active path waits for the peer's acknowledgement. *since_ns: of the last
  * acknowledgement by the peer or its transport, or when the first of it was posted. */
 bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns);
@@ -257,10 +255,10 @@ struct dr_channel_answers {
 	bool holds;    /* and its peer keeps the window shut, and answers its rare probes */
 };
 void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now_ns);
-/* This process was stalled for for_ns: timers that judge the peer are extended by it. */
-void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
-/* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence
- * against the rail. */
+/* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence against
+ * the rail. After more than DR_CHANNEL_STALL_NS timers that judge the peer are extended by it, and
+ * the paths are probed: the peer may have closed connections, and its resets may be lost. */
+#define DR_CHANNEL_STALL_NS (100 * DR_NS_PER_MS)
 void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
 /* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);

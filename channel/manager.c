@@ -14,7 +14,6 @@
 /*
  * ChannelManager: lifecycle of its rails, and timers. manager_channels.c has its channels, manager_rails.c judges the rails.
  */
-static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
 /* Conservative detection waits twice the time after which the NIC gives up (hw_window_ns), or
  * three repetitions of a kernel, 200, 400 and 600 ms or more apart. */
@@ -243,8 +242,7 @@ int dr_manager_ready(const struct dr_manager *m)
 	return all;
 }
 
-/* How late the heartbeat tick is called shows how long this process was stalled. Meanwhile the peer may have
- * closed connections, and its resets may be lost: a probe is answered by another one. */
+/* How late the heartbeat tick is called shows how long this process was stalled. */
 static void watch_self(struct dr_manager *m)
 {
 	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
@@ -252,12 +250,10 @@ static void watch_self(struct dr_manager *m)
 	m->ticked_ns = m->now;
 	if (late > atomic_load_explicit(&m->rates->own_stall_ns, memory_order_relaxed))
 		atomic_store_explicit(&m->rates->own_stall_ns, late, memory_order_relaxed);
-	for (struct mgr_channel *c = m->channels; late >= m->prm.heartbeat_ns && c; c = c->next)
+	if (late < DR_MIN(m->prm.heartbeat_ns, DR_CHANNEL_STALL_NS))
+		return;
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		dr_channel_late(c->ch, late, m->now);
-	for (struct mgr_channel *c = m->channels; late > OWN_STALL_NS && c; c = c->next) {
-		dr_channel_own_stall(c->ch, late, m->now);
-		dr_channel_probe(c->ch, m->now);
-	}
 }
 
 /* Without a poller. A peer of this manager alone has no endpoints of its own. */

@@ -195,7 +195,7 @@ static int read_before(struct dr_manager *m, uint32_t rails)
 		n += one;
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		if (dr_detect_suspected(&m->hb->d, r))
+		if (dr_detect_misses(&m->hb->d, r, 2))
 			ask_kernel(m, r);
 		else
 			m->rail[r].asked = false;
@@ -340,7 +340,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 
 		dr_hb_question(m->hb, r, s->segment_bytes, m->now);
 		e.padded_lost = dr_hb_padded_lost(m->hb, r, since);
-		e.padded_passed = dr_hb_padded_passed(m->hb, r, since);
+		e.padded_passed = m->hb->rail[r].passed_ns > since;
 	}
 	rule = dr_path_rule(&e);
 	if (rule->verdict == DR_PATH_RAIL_SMALL) {
@@ -350,7 +350,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 	} else if (rule->verdict == DR_PATH_DEAD) {
 		dr_channel_path_dead(ch, i, rule->err, rule->says, m->now);
 	} else if (rule->verdict == DR_PATH_ASK) {
-		dr_channel_ask_path(ch, i, m->now);
+		dr_channel_probe_path(ch, i, true, m->now);
 	}
 }
 
