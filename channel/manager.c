@@ -61,7 +61,7 @@ static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *w
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
 	if (m->rail[r].state == DR_RAIL_DOWN)
-		dr_manager_rail_down(m, r, err, why);
+		dr_manager_rail(m, r, DR_RAIL_DOWN, err, why);
 	else
 		dr_manager_rail_fell(m, r, false, err, why);
 	dr_peer_unlock(m);
@@ -111,30 +111,22 @@ static void rail_ready(void *arg, int64_t now)
 
 static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 {
-	const struct dr_manager_params *p = &m->prm;
 	struct mgr_rail *mr = &m->rail[r];
 	struct dr_rail_params rp = {
 		.index = r,
-		.ifname = p->rail[r].ifname,
-		.local = p->rail[r].local,
-		.port_min = p->port_min,
-		.port_max = p->port_max,
-		.sockbuf = p->sockbuf,
-		.dscp = p->dscp,
-		.alone = p->detect == DR_DETECT_TRANSPORT,
-		.poller = p->poller,
+		.sockbuf = m->prm.sockbuf,
+		.alone = m->prm.detect == DR_DETECT_TRANSPORT,
+		.poller = m->prm.poller,
 		.ready = rail_ready,
 		.arg = mr,
-		.kind_params = p->kind_params,
 	};
 	int rc;
 
-	memcpy(rp.token, p->token, DR_TOKEN_LEN);
 	mr->m = m;
 	mr->index = r;
-	mr->ifindex = p->rail[r].ifindex;
+	mr->ifindex = m->prm.rail[r].ifindex;
 	mr->sink.event = on_rail_event;
-	rc = p->transport->listen(&rp, &mr->rail, e);
+	rc = dr_peer_listen(&m->prm, &rp, &mr->rail, e);
 	if (rc != 0)
 		return rc;
 	m->n_open++;
@@ -311,7 +303,7 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 		if (!up && m->prm.detect != DR_DETECT_TRANSPORT)
 			rail_failed(m, r, -ENETDOWN, "link down");
 		else if (up && m->prm.detect != DR_DETECT_FAST)
-			dr_manager_rail_up(m, r, "link up");
+			dr_manager_rail(m, r, DR_RAIL_ALIVE, 0, "link up");
 	}
 }
 

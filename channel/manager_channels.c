@@ -31,10 +31,8 @@ static void on_datagram(void *arg, const struct dr_frame *frame)
 		return;
 	dr_dgram_encode(&m->dgram, dr_channel_id(c->ch), frame, buf);
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (i == 0 || c->spec.shadow != c->spec.primary)
-			m->prm.transport->rail_dgram(
-				m->rail[i == 0 ? c->spec.primary : c->spec.shadow].rail, buf,
-				sizeof(buf));
+		if (c->rail[i] != DR_NO_RAIL)
+			m->prm.transport->rail_dgram(m->rail[c->rail[i]].rail, buf, sizeof(buf));
 }
 
 /* ---- deadlines ---- */
@@ -103,12 +101,12 @@ static void take_out(struct dr_manager *m, struct mgr_channel *c)
 
 static const struct dr_channel_host host = { on_datagram, on_sooner };
 
-static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
+static int make_channel(struct mgr_channel *c, uint32_t id, bool sender, struct dr_err *e)
 {
 	const struct dr_manager_params *p = &c->m->prm;
 	struct dr_channel_params cp = {
 		.id = id,
-		.sender = c->spec.sender,
+		.sender = sender,
 		.connector = p->connector,
 		.window = p->window,
 		.failback = p->failback,
@@ -123,8 +121,8 @@ static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 		.host_arg = c,
 	};
 
-	cp.rail[0] = c->m->rail[c->spec.primary].rail;
-	cp.rail[1] = c->spec.shadow != c->spec.primary ? c->m->rail[c->spec.shadow].rail : NULL;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		cp.rail[i] = c->rail[i] != DR_NO_RAIL ? c->m->rail[c->rail[i]].rail : NULL;
 	return dr_channel_create(&cp, &c->ch, e);
 }
 
@@ -133,10 +131,9 @@ static void tell_state(const struct mgr_channel *c)
 {
 	const struct dr_manager *m = c->m;
 
-	if (m->rail[c->spec.primary].state == DR_RAIL_DOWN)
-		dr_channel_rail_down(c->ch, 0, -ENETDOWN, "the rail is down", m->now);
-	if (c->spec.shadow != c->spec.primary && m->rail[c->spec.shadow].state == DR_RAIL_DOWN)
-		dr_channel_rail_down(c->ch, 1, -ENETDOWN, "the rail is down", m->now);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (c->rail[i] != DR_NO_RAIL && m->rail[c->rail[i]].state == DR_RAIL_DOWN)
+			dr_channel_rail_down(c->ch, i, -ENETDOWN, "the rail is down", m->now);
 	if (m->stalled)
 		dr_channel_stalled(c->ch, true, m->now);
 }
@@ -170,9 +167,10 @@ int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	if (!c)
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", id);
 	c->m = m;
-	c->spec = *spec;
+	c->rail[0] = spec->primary;
+	c->rail[1] = spec->shadow != spec->primary ? spec->shadow : DR_NO_RAIL;
 	c->due_ns = DR_NEVER;
-	rc = make_channel(c, id, e);
+	rc = make_channel(c, id, spec->sender, e);
 	if (rc != 0) {
 		dr_free(c);
 		return rc;

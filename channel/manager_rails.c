@@ -22,40 +22,21 @@ static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager hel
 static const int64_t RAILS_NS =
 	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
 
-static bool uses(const struct mgr_channel *c, unsigned path, unsigned rail)
+void dr_manager_rail(
+	struct dr_manager *m, unsigned r, enum dr_rail_state st, int err, const char *why)
 {
-	const struct dr_manager_channel *mc = &c->spec;
+	enum dr_rail_state was = m->rail[r].state;
 
-	if (path == 0)
-		return mc->primary == rail;
-	return mc->shadow == rail && mc->shadow != mc->primary;
-}
-
-static void set_rail(struct dr_manager *m, unsigned r, enum dr_rail_state st, const char *why)
-{
-	if (m->rail[r].state == st)
-		return;
 	m->rail[r].state = st;
-	if (m->prm.ops && m->prm.ops->rail)
+	if (st != was && m->prm.ops && m->prm.ops->rail)
 		m->prm.ops->rail(m->prm.arg, r, st, why, m->now);
-}
-
-void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why)
-{
-	set_rail(m, r, DR_RAIL_DOWN, why);
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(c, i, r))
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			if (c->rail[i] == r && st == DR_RAIL_DOWN)
 				dr_channel_rail_down(c->ch, i, err, why, m->now);
-}
-
-void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why)
-{
-	set_rail(m, r, DR_RAIL_ALIVE, why);
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(c, i, r))
+			else if (c->rail[i] == r)
 				dr_channel_rail_up(c->ch, i, m->now);
+		}
 }
 
 void dr_manager_take_verdicts(struct dr_manager *m)
@@ -64,17 +45,16 @@ void dr_manager_take_verdicts(struct dr_manager *m)
 
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		bool fell = m->seen[r].falls != p->rail[r].falls;
-		bool rose = m->seen[r].rises != p->rail[r].rises;
+		const struct peer_rail *pr = &p->rail[r];
+		uint32_t n = pr->verdicts - m->seen[r].verdicts;
 
-		m->seen[r].falls = p->rail[r].falls;
-		m->seen[r].rises = p->rail[r].rises;
-		if (fell)
-			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
-		if (rose && !p->hb.d.rail[r].down)
-			dr_manager_rail_up(m, r, "heard again in both directions");
-		if (rose)
-			m->rails_ns = 0;
+		m->seen[r].verdicts = pr->verdicts;
+		if (n > 1 || (n > 0 && pr->down)) /* it was down meanwhile, or is */
+			dr_manager_rail(m, r, DR_RAIL_DOWN, pr->err, pr->why);
+		if (n == 0 || pr->down)
+			continue;
+		dr_manager_rail(m, r, DR_RAIL_ALIVE, 0, "heard again in both directions");
+		m->rails_ns = 0;
 	}
 }
 
@@ -110,7 +90,7 @@ static struct dr_path *path_on(const struct dr_manager *m, unsigned r)
 {
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(c, i, r) && dr_channel_path_up(c->ch, i))
+			if (c->rail[i] == r && dr_channel_path_up(c->ch, i))
 				return dr_channel_path(c->ch, i);
 	return NULL;
 }
@@ -162,7 +142,7 @@ static int read_rails(struct dr_manager *m, uint32_t rails)
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
 		for (struct mgr_channel *c = m->channels; c; c = c->next)
-			if (uses(c, 0, r) || uses(c, 1, r))
+			if (c->rail[0] == r || c->rail[1] == r)
 				n += dr_channel_progress(c->ch, m->now);
 	}
 	return n;
@@ -281,8 +261,7 @@ static int64_t carried_ns(struct dr_manager *m, unsigned r, bool sender)
 	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		int active = dr_channel_active(c->ch);
 
-		if (active >= 0 && uses(c, (unsigned)active, r) &&
-			dr_channel_is_sender(c->ch) == sender)
+		if (active >= 0 && c->rail[active] == r && dr_channel_is_sender(c->ch) == sender)
 			last = DR_MAX(last, dr_channel_carried_ns(c->ch));
 	}
 	return last;
@@ -296,7 +275,7 @@ static bool others_lose(struct dr_manager *m, unsigned r, const struct dr_channe
 		struct dr_path_stats s = { 0 };
 		struct dr_path *p;
 
-		if (c->ch == but || active < 0 || !uses(c, (unsigned)active, r))
+		if (c->ch == but || active < 0 || c->rail[active] != r)
 			continue;
 		p = dr_channel_path(c->ch, (unsigned)active);
 		p->ops->stats(p, &s);
