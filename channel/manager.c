@@ -134,11 +134,13 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	return 0;
 }
 
-/* Returns the first error of dr_channel_stop. */
-static int free_all(struct dr_manager *m)
+int dr_manager_destroy(struct dr_manager *m)
 {
-	int rc = dr_manager_free_channels(m);
+	int rc;
 
+	if (!m)
+		return 0;
+	rc = dr_manager_free_channels(m);
 	if (m->started)
 		dr_peer_leave(m);
 	for (unsigned r = 0; r < m->n_open; r++) {
@@ -174,7 +176,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
 		rc = open_rail(m, r, e);
 	if (rc != 0) {
-		(void)free_all(m); /* nothing was posted */
+		(void)dr_manager_destroy(m); /* nothing was posted */
 		return rc;
 	}
 	*out = m;
@@ -280,18 +282,14 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	return n;
 }
 
-static int64_t beat_deadline(const struct dr_manager *m)
-{
-	int64_t d = dr_peer_news(m) ? m->now : DR_MIN(dr_peer_due(m), m->owed_ns);
-
-	return DR_MAX(d, m->retry_ns);
-}
-
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
+	int64_t beat;
 
-	return DR_MIN(d, m->due_ns);
+	if (!m->started)
+		return m->due_ns;
+	beat = dr_peer_news(m) ? m->now : DR_MIN(dr_peer_due(m), m->owed_ns);
+	return DR_MIN(DR_MAX(beat, m->retry_ns), m->due_ns);
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
@@ -331,9 +329,4 @@ bool dr_manager_closed(const struct dr_manager *m)
 		if (!dr_channel_closed(c->ch))
 			return false;
 	return true;
-}
-
-int dr_manager_destroy(struct dr_manager *m)
-{
-	return m ? free_all(m) : 0;
 }

@@ -39,7 +39,6 @@ struct dr_peer {
 	struct peer_rail rail[DR_RAILS_MAX];
 	struct dr_manager *driver, *managers;
 	unsigned n_open;
-	const struct dr_transport_ops *transport;
 	struct dr_poller *poller;
 	struct dr_pollable po; /* the poller's file descriptor, in the driver's poller */
 	int64_t now;
@@ -156,11 +155,6 @@ void dr_peer_unlock(struct dr_manager *m);
 int64_t dr_peer_due(const struct dr_manager *m);
 /* A full tick was executed since this manager's last look, or a verdict is new: it looks when it is awake. */
 bool dr_peer_news(const struct dr_manager *m);
-/* The kind has no datagrams: heartbeats use the paths. */
-static inline bool dr_peer_on_paths(const struct dr_peer *p)
-{
-	return !(p->transport->caps & DR_CAP_DGRAM);
-}
 /* When the manager last read bytes on one of its paths on the rail, and sent some; 0: never. Of any manager of the peer,
  * while the lock is held. */
 static inline int64_t dr_peer_heard_ns(const struct dr_manager *m, unsigned rail)

@@ -123,9 +123,12 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 	mr->acked_wire = acked;
 }
 
+/* Where heartbeats use the paths. */
 static void look_for_paths(struct dr_manager *m)
 {
-	for (unsigned r = 0; dr_peer_on_paths(m->peer) && r < m->prm.n_rails; r++)
+	bool paths = !(m->prm.transport->caps & DR_CAP_DGRAM);
+
+	for (unsigned r = 0; paths && r < m->prm.n_rails; r++)
 		dr_detect_no_path(&m->hb->d, r, !path_on(m, r));
 }
 

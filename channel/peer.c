@@ -180,7 +180,6 @@ static int open_rail(
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu)
 {
 	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
-	p->transport = m->transport;
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;
 		p->rail[r].index = r;
@@ -256,7 +255,7 @@ int dr_peer_start(
 	lock(p);
 	p->now = now;
 	for (unsigned r = 0; r < n && rc == 0; r++)
-		rc = p->transport->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
+		rc = p->rail[r].rail->ops->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
 	if (rc == 0)
 		dr_hb_start(&p->hb, now);
 	unlock(p);
@@ -269,8 +268,8 @@ void dr_peer_destroy(struct dr_peer *p)
 		return;
 	dr_assert(!p->managers);
 	for (unsigned r = 0; r < p->n_open; r++) {
-		p->transport->rail_close(p->rail[r].rail);
-		p->transport->rail_fini(p->rail[r].rail);
+		p->rail[r].rail->ops->rail_close(p->rail[r].rail);
+		p->rail[r].rail->ops->rail_fini(p->rail[r].rail);
 	}
 	int rc = pthread_mutex_destroy(&p->lock);
 
