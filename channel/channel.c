@@ -98,12 +98,6 @@ void dr_channel_on_event(struct dr_sink *sink, const struct dr_event *ev)
 		on_delivered(ch, cp, ev);
 		break;
 	case DR_EV_CTRL:
-		if (ev->len > 0 && *(const uint8_t *)ev->data >= DR_CHANNEL_USER_CONTROL) {
-			if (ch->prm.host)
-				ch->prm.host->user_control(
-					ch->prm.host_arg, i, ev->data, ev->len, ch->now);
-			break;
-		}
 		rc = dr_frame_decode(ev->data, ev->len, &fr);
 		if (rc == 0) {
 			dr_fo_frame(&ch->fo, i, &fr, ch->now);

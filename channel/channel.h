@@ -110,13 +110,9 @@ struct dr_channel_ops {
 
 /* The same to the owner of the rails. */
 struct dr_channel_host {
-	/* A user control frame arrived: its first byte is DR_CHANNEL_USER_CONTROL or greater. The
-	 * rail's owner carries heartbeats in them if the kind has no datagrams. */
-	void (*user_control)(
-		void *arg, unsigned path, const void *data, size_t len, int64_t now_ns);
-	/* A control frame for the peer's end of this channel that paths may not carry: to be sent as a
-	 * datagram on the rails of both paths, if the kind has datagrams, and given to dr_channel_datagram
-	 * there. */
+	/* A control frame for the peer's end of this channel that paths may not carry: to be sent
+	 * as a datagram on the rails of both paths, where that needs no path, and given to
+	 * dr_channel_datagram there. */
 	void (*datagram)(void *arg, const struct dr_frame *frame);
 	/* params.due_ns was lowered. */
 	void (*sooner)(void *arg);
@@ -140,7 +136,7 @@ struct dr_channel_params {
 	const struct dr_channel_host *host; /* may be NULL; else it has all functions */
 	void *host_arg;
 };
-enum { DR_CHANNEL_WINDOW_MAX = 256, DR_CHANNEL_USER_CONTROL = 0x40 };
+enum { DR_CHANNEL_WINDOW_MAX = 256 };
 /* What dr_channel_idle would send is due within this time: dr_channel_deadline is not later. */
 #define DR_CHANNEL_HELD_NS (2 * DR_NS_PER_MS)
 
@@ -223,17 +219,11 @@ void dr_channel_path_dead(
 	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
 /* Fault injection at this end: abort the connection of path `index` ("close"). */
 void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* Sends a user control frame (first byte >= DR_CHANNEL_USER_CONTROL) on path `index`. -EAGAIN: the path
- * is not up, or back-pressure. */
-int dr_channel_send_user_control(
-	struct dr_channel *ch, unsigned index, const void *data, size_t len, int64_t now_ns);
 /* Sends a PROBE on every path that is up, so that statistics show whether the peer's kernel
  * acknowledges. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
-/* Sends a PROBE frame on path `index` if it is up. Its arrival is a sign of life of the rail. */
-void dr_channel_probe_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* The same where only the peer's kernel or NIC has to answer: as many probes at a time as the kind allows. */
-void dr_channel_ask_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
+/* The same on path `index`. all: as many probes at a time as the kind allows. */
+void dr_channel_probe_path(struct dr_channel *ch, unsigned index, bool all, int64_t now_ns);
 /* Sender in RUN or DRAIN: data on the active path waits for the peer's acknowledgement. *since_ns: of the last
  * acknowledgement by the peer or its transport, or when the first of it was posted. */
 bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns);
@@ -265,10 +255,10 @@ struct dr_channel_answers {
 	bool holds;    /* and its peer keeps the window shut, and answers its rare probes */
 };
 void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now_ns);
-/* This process was stalled for for_ns: timers that judge the peer are extended by it. */
-void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
-/* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence
- * against the rail. */
+/* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence against
+ * the rail. After more than DR_CHANNEL_STALL_NS timers that judge the peer are extended by it, and
+ * the paths are probed: the peer may have closed connections, and its resets may be lost. */
+#define DR_CHANNEL_STALL_NS (100 * DR_NS_PER_MS)
 void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
 /* The peer's process is stalled although its kernel answers: the deadline of a switch is suspended. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);

@@ -447,28 +447,17 @@ bool dr_channel_path_up(const struct dr_channel *ch, unsigned i)
 	       ch->fo.path[i].state == DR_FOP_READY;
 }
 
-int dr_channel_send_user_control(
-	struct dr_channel *ch, unsigned i, const void *data, size_t len, int64_t now)
+void dr_channel_probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)
 {
-	int rc;
-
-	dr_assert(*(const uint8_t *)data >= DR_CHANNEL_USER_CONTROL);
-	if (!dr_channel_path_up(ch, i))
-		return -EAGAIN;
-	rc = dr_path_post_ctrl(ch->path[i].path, data, len);
-	if (rc == 0)
-		dr_path_flush(ch->path[i].path, now);
-	return rc;
-}
-
-static void probe_path(struct dr_channel *ch, unsigned i, bool all, int64_t now)
-{
+	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
 	struct dr_path *p = ch->path[i].path;
 
-	if (dr_channel_path_up(ch, i) && p->ops->probe)
+	if (!dr_channel_path_up(ch, i))
+		return;
+	if (p->ops->probe)
 		p->ops->probe(p, all, now);
 	else
-		dr_channel_probe_path(ch, i, now);
+		post_frame(p, &fr, now);
 }
 
 /* An idle path that looks ready may have no other end: the kind does not show the peer's fence, or the reset was lost,
@@ -484,23 +473,10 @@ void dr_channel_keepalive(struct dr_channel *ch, int64_t now)
 					       : DR_NEVER;
 
 		if (now >= due)
-			probe_path(ch, i, false, now);
+			dr_channel_probe_path(ch, i, false, now);
 		else
 			ch->probe_ns = DR_MIN(ch->probe_ns, due);
 	}
-}
-
-void dr_channel_ask_path(struct dr_channel *ch, unsigned i, int64_t now)
-{
-	probe_path(ch, i, true, now);
-}
-
-void dr_channel_probe_path(struct dr_channel *ch, unsigned i, int64_t now)
-{
-	struct dr_frame fr = { .type = DR_FRAME_PROBE, .epoch = ch->fo.epoch };
-
-	if (dr_channel_path_up(ch, i))
-		post_frame(ch->path[i].path, &fr, now);
 }
 
 bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns)
@@ -578,7 +554,7 @@ void dr_channel_probe(struct dr_channel *ch, int64_t now)
 {
 	ch->now = now;
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		probe_path(ch, i, false, now);
+		dr_channel_probe_path(ch, i, false, now);
 	dr_channel_turn(ch, now);
 }
 
@@ -609,17 +585,16 @@ void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 	dr_channel_turn(ch, now);
 }
 
-void dr_channel_own_stall(struct dr_channel *ch, int64_t for_ns, int64_t now)
-{
-	dr_fo_own_stall(&ch->fo, for_ns, now);
-}
-
 void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now)
 {
-	if (for_ns <= ch->late_ns && now <= ch->late_until_ns)
+	if (for_ns > ch->late_ns || now > ch->late_until_ns) {
+		ch->late_ns = for_ns;
+		ch->late_until_ns = now + for_ns;
+	}
+	if (for_ns <= DR_CHANNEL_STALL_NS)
 		return;
-	ch->late_ns = for_ns;
-	ch->late_until_ns = now + for_ns;
+	dr_fo_own_stall(&ch->fo, for_ns, now);
+	dr_channel_probe(ch, now);
 }
 
 int dr_channel_switch_now(struct dr_channel *ch, int64_t now)

@@ -378,7 +378,7 @@ static void test_segments_before_the_suspicion(void **state)
 	h = f.p.m[0]->hb;
 	dr_hb_suspect(h, 0, dr_sim_world_clock(f.p.w, 0)); /* wrong */
 	flow_for(&f, 20 * DR_NS_PER_MS);
-	assert_false(dr_detect_suspected(&h->d, 0));
+	assert_false(dr_detect_misses(&h->d, 0, 2));
 	reported.rx_segments = 1000;
 	dr_sim_cut(f.p.w, 0, DR_SIM_BOTH, true);
 	flow_for(&f, 100 * DR_NS_PER_MS);

@@ -183,7 +183,7 @@ int dr_hb_receive(
 		take_newest(h, rep, flags, number, stand, now);
 	dr_detect_beat(&h->d, rail, now);
 	for (unsigned i = 0; (flags & FLAG_FAST) && i < h->n_rails; i++)
-		if (dr_detect_misses(&h->d, i))
+		if (dr_detect_misses(&h->d, i, 1))
 			begin_fast(h, now);
 	return 0;
 refuse:
@@ -269,7 +269,7 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 
 		down |= d->down;
 		/* With one missing alone a fast phase goes on, but none begins. */
-		doubt |= (fast ? dr_detect_misses : dr_detect_suspected)(&h->d, i) ? 1u << i : 0;
+		doubt |= dr_detect_misses(&h->d, i, fast ? 1 : 2) ? 1u << i : 0;
 		if (!d->padded_only && now >= r->asks_until_ns)
 			r->padded_size = 0;
 		question |= r->padded_size != 0 && !d->down;
@@ -332,11 +332,6 @@ bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since)
 	for (unsigned i = 0; i < DR_MIN(r->n_padded, (unsigned)DR_HB_PADDED_MAX); i++)
 		lost += r->padded[i].sent_ns > since && r->padded[i].number < seen;
 	return lost >= DR_PADDED_LOST;
-}
-
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, int64_t since)
-{
-	return h->rail[rail].passed_ns > since;
 }
 
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)

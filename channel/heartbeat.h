@@ -105,8 +105,6 @@ void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
 /* Of the padded datagrams that were sent after since_ns, DR_PADDED_LOST or more in a row were lost
  * while small ones arrived. */
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since_ns);
-/* One of them arrived. */
-bool dr_hb_padded_passed(const struct dr_hb *h, unsigned rail, int64_t since_ns);
 /* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
 void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 

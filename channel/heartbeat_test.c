@@ -248,7 +248,7 @@ static void a_fast_phase_serves_a_second_suspicion(void **state)
 	flow(p, 1000);
 	dr_hb_suspect(&p->h[0], 0, p->now);
 	flow(p, 200);
-	assert_false(dr_detect_suspected(&p->h[0].d, 0));
+	assert_false(dr_detect_misses(&p->h[0].d, 0, 2));
 	p->cut[0] = p->cut[1] = 1u << 0;
 	cut_ns = p->now;
 	dr_hb_suspect(&p->h[0], 0, p->now);
@@ -265,10 +265,10 @@ static void a_fast_phase_needs_half_the_budget(void **state)
 	half_rounds(p, 10);
 	p->h[0].budget = DR_HB_BUDGET / 2 - 1;
 	dr_hb_suspect(&p->h[0], 0, p->now);
-	assert_false(dr_detect_suspected(&p->h[0].d, 0));
+	assert_false(dr_detect_misses(&p->h[0].d, 0, 2));
 	p->h[0].budget = DR_HB_BUDGET / 2;
 	dr_hb_suspect(&p->h[0], 0, p->now);
-	assert_true(dr_detect_suspected(&p->h[0].d, 0));
+	assert_true(dr_detect_misses(&p->h[0].d, 0, 2));
 }
 
 /* ... and costs little where an owner suspects a rail all the time. */

@@ -14,7 +14,6 @@
 /*
  * ChannelManager: lifecycle of its rails, and timers. manager_channels.c has its channels, manager_rails.c judges the rails.
  */
-static const int64_t OWN_STALL_NS = 100 * DR_NS_PER_MS;
 static const int64_t STUCK_FAST_NS = 2 * DR_NS_PER_S; /* above several RTOs of 200 ms and more */
 /* Conservative detection waits twice the time after which the NIC gives up (hw_window_ns), or
  * three repetitions of a kernel, 200, 400 and 600 ms or more apart. */
@@ -45,7 +44,8 @@ static void on_dgram(struct dr_manager *m, unsigned rail, const struct dr_event 
 	struct dr_frame fr;
 	uint32_t id;
 
-	if (dr_dgram_decode(&m->dgram, ev->data, ev->len, &id, &fr) == 0) {
+	if ((m->prm.transport->caps & DR_CAP_DGRAM) &&
+		dr_dgram_decode(&m->dgram, ev->data, ev->len, &id, &fr) == 0) {
 		ch = dr_manager_channel_at(m, id);
 		if (ch)
 			dr_channel_datagram(ch, &fr, m->now);
@@ -61,7 +61,7 @@ static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *w
 	dr_peer_lock(m);
 	dr_manager_take_verdicts(m);
 	if (m->rail[r].state == DR_RAIL_DOWN)
-		dr_manager_rail_down(m, r, err, why);
+		dr_manager_rail(m, r, DR_RAIL_DOWN, err, why);
 	else
 		dr_manager_rail_fell(m, r, false, err, why);
 	dr_peer_unlock(m);
@@ -111,30 +111,22 @@ static void rail_ready(void *arg, int64_t now)
 
 static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 {
-	const struct dr_manager_params *p = &m->prm;
 	struct mgr_rail *mr = &m->rail[r];
 	struct dr_rail_params rp = {
 		.index = r,
-		.ifname = p->rail[r].ifname,
-		.local = p->rail[r].local,
-		.port_min = p->port_min,
-		.port_max = p->port_max,
-		.sockbuf = p->sockbuf,
-		.dscp = p->dscp,
-		.alone = p->detect == DR_DETECT_TRANSPORT,
-		.poller = p->poller,
+		.sockbuf = m->prm.sockbuf,
+		.alone = m->prm.detect == DR_DETECT_TRANSPORT,
+		.poller = m->prm.poller,
 		.ready = rail_ready,
 		.arg = mr,
-		.kind_params = p->kind_params,
 	};
 	int rc;
 
-	memcpy(rp.token, p->token, DR_TOKEN_LEN);
 	mr->m = m;
 	mr->index = r;
-	mr->ifindex = p->rail[r].ifindex;
+	mr->ifindex = m->prm.rail[r].ifindex;
 	mr->sink.event = on_rail_event;
-	rc = p->transport->listen(&rp, &mr->rail, e);
+	rc = dr_peer_listen(&m->prm, &rp, &mr->rail, e);
 	if (rc != 0)
 		return rc;
 	m->n_open++;
@@ -142,11 +134,13 @@ static int open_rail(struct dr_manager *m, unsigned r, struct dr_err *e)
 	return 0;
 }
 
-/* Returns the first error of dr_channel_stop. */
-static int free_all(struct dr_manager *m)
+int dr_manager_destroy(struct dr_manager *m)
 {
-	int rc = dr_manager_free_channels(m);
+	int rc;
 
+	if (!m)
+		return 0;
+	rc = dr_manager_free_channels(m);
 	if (m->started)
 		dr_peer_leave(m);
 	for (unsigned r = 0; r < m->n_open; r++) {
@@ -182,7 +176,7 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	for (unsigned r = 0; r < p->n_rails && rc == 0; r++)
 		rc = open_rail(m, r, e);
 	if (rc != 0) {
-		(void)free_all(m); /* nothing was posted */
+		(void)dr_manager_destroy(m); /* nothing was posted */
 		return rc;
 	}
 	*out = m;
@@ -242,8 +236,7 @@ int dr_manager_ready(const struct dr_manager *m)
 	return all;
 }
 
-/* How late the heartbeat tick is called shows how long this process was stalled. Meanwhile the peer may have
- * closed connections, and its resets may be lost: a probe is answered by another one. */
+/* How late the heartbeat tick is called shows how long this process was stalled. */
 static void watch_self(struct dr_manager *m)
 {
 	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
@@ -251,12 +244,10 @@ static void watch_self(struct dr_manager *m)
 	m->ticked_ns = m->now;
 	if (late > atomic_load_explicit(&m->rates->own_stall_ns, memory_order_relaxed))
 		atomic_store_explicit(&m->rates->own_stall_ns, late, memory_order_relaxed);
-	for (struct mgr_channel *c = m->channels; late >= m->prm.heartbeat_ns && c; c = c->next)
+	if (late < DR_MIN(m->prm.heartbeat_ns, DR_CHANNEL_STALL_NS))
+		return;
+	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		dr_channel_late(c->ch, late, m->now);
-	for (struct mgr_channel *c = m->channels; late > OWN_STALL_NS && c; c = c->next) {
-		dr_channel_own_stall(c->ch, late, m->now);
-		dr_channel_probe(c->ch, m->now);
-	}
 }
 
 /* Without a poller. A peer of this manager alone has no endpoints of its own. */
@@ -291,18 +282,14 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	return n;
 }
 
-static int64_t beat_deadline(const struct dr_manager *m)
-{
-	int64_t d = dr_peer_news(m) ? m->now : DR_MIN(dr_peer_due(m), m->owed_ns);
-
-	return DR_MAX(d, m->retry_ns);
-}
-
 int64_t dr_manager_deadline(const struct dr_manager *m)
 {
-	int64_t d = m->started ? beat_deadline(m) : DR_NEVER;
+	int64_t beat;
 
-	return DR_MIN(d, m->due_ns);
+	if (!m->started)
+		return m->due_ns;
+	beat = dr_peer_news(m) ? m->now : DR_MIN(dr_peer_due(m), m->owed_ns);
+	return DR_MIN(DR_MAX(beat, m->retry_ns), m->due_ns);
 }
 
 void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
@@ -314,7 +301,7 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 		if (!up && m->prm.detect != DR_DETECT_TRANSPORT)
 			rail_failed(m, r, -ENETDOWN, "link down");
 		else if (up && m->prm.detect != DR_DETECT_FAST)
-			dr_manager_rail_up(m, r, "link up");
+			dr_manager_rail(m, r, DR_RAIL_ALIVE, 0, "link up");
 	}
 }
 
@@ -342,9 +329,4 @@ bool dr_manager_closed(const struct dr_manager *m)
 		if (!dr_channel_closed(c->ch))
 			return false;
 	return true;
-}
-
-int dr_manager_destroy(struct dr_manager *m)
-{
-	return m ? free_all(m) : 0;
 }

@@ -21,16 +21,6 @@
 
 /* ---- what a channel sends beside its paths ---- */
 
-static void on_user_control(void *arg, unsigned path, const void *data, size_t len, int64_t now)
-{
-	const struct mgr_channel *c = arg;
-	struct dr_manager *m = c->m;
-	const struct dr_path *p = dr_channel_path(c->ch, path);
-
-	if (m->started && p && !m->peer->shared)
-		(void)dr_hb_receive(m->hb, p->rail->index, data, len, len, now);
-}
-
 static void on_datagram(void *arg, const struct dr_frame *frame)
 {
 	const struct mgr_channel *c = arg;
@@ -41,10 +31,8 @@ static void on_datagram(void *arg, const struct dr_frame *frame)
 		return;
 	dr_dgram_encode(&m->dgram, dr_channel_id(c->ch), frame, buf);
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		if (i == 0 || c->spec.shadow != c->spec.primary)
-			m->prm.transport->rail_dgram(
-				m->rail[i == 0 ? c->spec.primary : c->spec.shadow].rail, buf,
-				sizeof(buf));
+		if (c->rail[i] != DR_NO_RAIL)
+			m->prm.transport->rail_dgram(m->rail[c->rail[i]].rail, buf, sizeof(buf));
 }
 
 /* ---- deadlines ---- */
@@ -111,14 +99,14 @@ static void take_out(struct dr_manager *m, struct mgr_channel *c)
 	m->n_channels--;
 }
 
-static const struct dr_channel_host host = { on_user_control, on_datagram, on_sooner };
+static const struct dr_channel_host host = { on_datagram, on_sooner };
 
-static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
+static int make_channel(struct mgr_channel *c, uint32_t id, bool sender, struct dr_err *e)
 {
 	const struct dr_manager_params *p = &c->m->prm;
 	struct dr_channel_params cp = {
 		.id = id,
-		.sender = c->spec.sender,
+		.sender = sender,
 		.connector = p->connector,
 		.window = p->window,
 		.failback = p->failback,
@@ -133,8 +121,8 @@ static int make_channel(struct mgr_channel *c, uint32_t id, struct dr_err *e)
 		.host_arg = c,
 	};
 
-	cp.rail[0] = c->m->rail[c->spec.primary].rail;
-	cp.rail[1] = c->spec.shadow != c->spec.primary ? c->m->rail[c->spec.shadow].rail : NULL;
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		cp.rail[i] = c->rail[i] != DR_NO_RAIL ? c->m->rail[c->rail[i]].rail : NULL;
 	return dr_channel_create(&cp, &c->ch, e);
 }
 
@@ -143,10 +131,9 @@ static void tell_state(const struct mgr_channel *c)
 {
 	const struct dr_manager *m = c->m;
 
-	if (m->rail[c->spec.primary].state == DR_RAIL_DOWN)
-		dr_channel_rail_down(c->ch, 0, -ENETDOWN, "the rail is down", m->now);
-	if (c->spec.shadow != c->spec.primary && m->rail[c->spec.shadow].state == DR_RAIL_DOWN)
-		dr_channel_rail_down(c->ch, 1, -ENETDOWN, "the rail is down", m->now);
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (c->rail[i] != DR_NO_RAIL && m->rail[c->rail[i]].state == DR_RAIL_DOWN)
+			dr_channel_rail_down(c->ch, i, -ENETDOWN, "the rail is down", m->now);
 	if (m->stalled)
 		dr_channel_stalled(c->ch, true, m->now);
 }
@@ -180,9 +167,10 @@ int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	if (!c)
 		return dr_err_set(e, -ENOMEM, "channel %u: out of memory", id);
 	c->m = m;
-	c->spec = *spec;
+	c->rail[0] = spec->primary;
+	c->rail[1] = spec->shadow != spec->primary ? spec->shadow : DR_NO_RAIL;
 	c->due_ns = DR_NEVER;
-	rc = make_channel(c, id, e);
+	rc = make_channel(c, id, spec->sender, e);
 	if (rc != 0) {
 		dr_free(c);
 		return rc;

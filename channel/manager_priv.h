@@ -21,9 +21,9 @@ struct peer_rail {
 	struct dr_rail
 		*rail; /* the endpoint of its heartbeats; a manager without a peer: its own rail */
 	struct dr_sink sink;
-	uint32_t falls, rises; /* verdicts so far */
-	bool down;	       /* the last one */
-	int err;	       /* of the last fall */
+	uint32_t verdicts; /* so far, falls and rises */
+	bool down;	   /* the last one */
+	int err;	   /* of the last fall */
 	char why[160];
 	int64_t gap_ns; /* since the last full tick: the shortest of the managers' longest gaps; 0: unknown */
 };
@@ -39,7 +39,6 @@ struct dr_peer {
 	struct peer_rail rail[DR_RAILS_MAX];
 	struct dr_manager *driver, *managers;
 	unsigned n_open;
-	const struct dr_transport_ops *transport;
 	struct dr_poller *poller;
 	struct dr_pollable po; /* the poller's file descriptor, in the driver's poller */
 	int64_t now;
@@ -67,13 +66,14 @@ struct mgr_flow {
 	int64_t held_ns, busy_ns;
 };
 
+enum { DR_NO_RAIL = DR_RAILS_MAX };
 /* A channel, and all that its manager knows of it. */
 struct mgr_channel {
 	struct mgr_channel *next, *prev; /* in the order in which they were opened */
 	struct dr_manager *m;
 	struct dr_channel *ch;
-	struct dr_manager_channel spec;
-	int64_t due_ns; /* not later than its deadline; lowered by the channel */
+	unsigned rail[DR_PATHS]; /* of its paths; DR_NO_RAIL: it has no shadow */
+	int64_t due_ns;		 /* not later than its deadline; lowered by the channel */
 	struct mgr_flow flow;
 };
 
@@ -103,7 +103,7 @@ struct dr_manager {
 	struct dr_manager *next;
 	uint32_t verdicts_seen, ticks_seen;
 	struct {
-		uint32_t falls, rises;
+		uint32_t verdicts;
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
 	int64_t look_ns;   /* the next look is due */
@@ -117,9 +117,9 @@ struct dr_manager {
 	int64_t sampled_ns;
 };
 
-/* Rail r is down, or up again: sets its state and informs the channels that use it. */
-void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why);
-void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why);
+/* Rail r is down (err: -errno), or alive: sets its state and informs the channels that use it. */
+void dr_manager_rail(
+	struct dr_manager *m, unsigned r, enum dr_rail_state st, int err, const char *why);
 /* The same for all managers of the peer: it is known to be down, or carries no padded heartbeats
  * (padded). Holds the lock. */
 void dr_manager_rail_fell(struct dr_manager *m, unsigned r, bool padded, int err, const char *why);
@@ -141,6 +141,9 @@ int dr_manager_free_channels(struct dr_manager *m);
 int64_t dr_manager_stuck_ns(const struct dr_manager_params *p);
 
 /* peer.c. */
+/* Opens an end of rail p->index. Fills in what is the same for all its ends in this process. */
+int dr_peer_listen(const struct dr_manager_params *m, struct dr_rail_params *p,
+	struct dr_rail **out, struct dr_err *e) DR_MUST_CHECK;
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu);
 void dr_peer_join(struct dr_manager *m);
 void dr_peer_leave(struct dr_manager *m);
@@ -152,11 +155,6 @@ void dr_peer_unlock(struct dr_manager *m);
 int64_t dr_peer_due(const struct dr_manager *m);
 /* A full tick was executed since this manager's last look, or a verdict is new: it looks when it is awake. */
 bool dr_peer_news(const struct dr_manager *m);
-/* The kind has no datagrams: heartbeats use the paths. */
-static inline bool dr_peer_on_paths(const struct dr_peer *p)
-{
-	return !(p->transport->caps & DR_CAP_DGRAM);
-}
 /* When the manager last read bytes on one of its paths on the rail, and sent some; 0: never. Of any manager of the peer,
  * while the lock is held. */
 static inline int64_t dr_peer_heard_ns(const struct dr_manager *m, unsigned rail)

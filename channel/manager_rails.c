@@ -22,40 +22,21 @@ static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager hel
 static const int64_t RAILS_NS =
 	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
 
-static bool uses(const struct mgr_channel *c, unsigned path, unsigned rail)
+void dr_manager_rail(
+	struct dr_manager *m, unsigned r, enum dr_rail_state st, int err, const char *why)
 {
-	const struct dr_manager_channel *mc = &c->spec;
+	enum dr_rail_state was = m->rail[r].state;
 
-	if (path == 0)
-		return mc->primary == rail;
-	return mc->shadow == rail && mc->shadow != mc->primary;
-}
-
-static void set_rail(struct dr_manager *m, unsigned r, enum dr_rail_state st, const char *why)
-{
-	if (m->rail[r].state == st)
-		return;
 	m->rail[r].state = st;
-	if (m->prm.ops && m->prm.ops->rail)
+	if (st != was && m->prm.ops && m->prm.ops->rail)
 		m->prm.ops->rail(m->prm.arg, r, st, why, m->now);
-}
-
-void dr_manager_rail_down(struct dr_manager *m, unsigned r, int err, const char *why)
-{
-	set_rail(m, r, DR_RAIL_DOWN, why);
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(c, i, r))
+		for (unsigned i = 0; i < DR_PATHS; i++) {
+			if (c->rail[i] == r && st == DR_RAIL_DOWN)
 				dr_channel_rail_down(c->ch, i, err, why, m->now);
-}
-
-void dr_manager_rail_up(struct dr_manager *m, unsigned r, const char *why)
-{
-	set_rail(m, r, DR_RAIL_ALIVE, why);
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (uses(c, i, r))
+			else if (c->rail[i] == r)
 				dr_channel_rail_up(c->ch, i, m->now);
+		}
 }
 
 void dr_manager_take_verdicts(struct dr_manager *m)
@@ -64,17 +45,16 @@ void dr_manager_take_verdicts(struct dr_manager *m)
 
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		bool fell = m->seen[r].falls != p->rail[r].falls;
-		bool rose = m->seen[r].rises != p->rail[r].rises;
+		const struct peer_rail *pr = &p->rail[r];
+		uint32_t n = pr->verdicts - m->seen[r].verdicts;
 
-		m->seen[r].falls = p->rail[r].falls;
-		m->seen[r].rises = p->rail[r].rises;
-		if (fell)
-			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
-		if (rose && !p->hb.d.rail[r].down)
-			dr_manager_rail_up(m, r, "heard again in both directions");
-		if (rose)
-			m->rails_ns = 0;
+		m->seen[r].verdicts = pr->verdicts;
+		if (n > 1 || (n > 0 && pr->down)) /* it was down meanwhile, or is */
+			dr_manager_rail(m, r, DR_RAIL_DOWN, pr->err, pr->why);
+		if (n == 0 || pr->down)
+			continue;
+		dr_manager_rail(m, r, DR_RAIL_ALIVE, 0, "heard again in both directions");
+		m->rails_ns = 0;
 	}
 }
 
@@ -105,27 +85,14 @@ static uint32_t collect_life(struct dr_manager *m)
 	return busy;
 }
 
-/* The channel and path that carry rail r's heartbeat: the path that was heard last, since a path that
- * the peer has fenced looks ready here until it fails. NULL: none is up. */
-static struct mgr_channel *heartbeat_path(struct dr_manager *m, unsigned r, unsigned *path)
+/* A path of rail r that is up; NULL: none is. */
+static struct dr_path *path_on(const struct dr_manager *m, unsigned r)
 {
-	struct mgr_channel *best = NULL;
-	int64_t heard = -1;
-
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			const struct dr_path *p;
-
-			if (!uses(c, i, r) || !dr_channel_path_up(c->ch, i))
-				continue;
-			p = dr_channel_path(c->ch, i);
-			if (p->rx_last_ns > heard) {
-				heard = p->rx_last_ns;
-				best = c;
-				*path = i;
-			}
-		}
-	return best;
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			if (c->rail[i] == r && dr_channel_path_up(c->ch, i))
+				return dr_channel_path(c->ch, i);
+	return NULL;
 }
 
 /* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
@@ -156,12 +123,13 @@ static void ask_kernel(struct dr_manager *m, unsigned r)
 	mr->acked_wire = acked;
 }
 
+/* Where heartbeats use the paths. */
 static void look_for_paths(struct dr_manager *m)
 {
-	unsigned path;
+	bool paths = !(m->prm.transport->caps & DR_CAP_DGRAM);
 
-	for (unsigned r = 0; dr_peer_on_paths(m->peer) && r < m->prm.n_rails; r++)
-		dr_detect_no_path(&m->hb->d, r, !heartbeat_path(m, r, &path));
+	for (unsigned r = 0; paths && r < m->prm.n_rails; r++)
+		dr_detect_no_path(&m->hb->d, r, !path_on(m, r));
 }
 
 /* Reads what has arrived on these rails and is still unread because a loop was stalled or is
@@ -177,7 +145,7 @@ static int read_rails(struct dr_manager *m, uint32_t rails)
 			continue;
 		n += mr->rail->ops->rail_progress(mr->rail, m->now, &mr->sink);
 		for (struct mgr_channel *c = m->channels; c; c = c->next)
-			if (uses(c, 0, r) || uses(c, 1, r))
+			if (c->rail[0] == r || c->rail[1] == r)
 				n += dr_channel_progress(c->ch, m->now);
 	}
 	return n;
@@ -210,7 +178,7 @@ static int read_before(struct dr_manager *m, uint32_t rails)
 		n += one;
 	}
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		if (dr_detect_suspected(&m->hb->d, r))
+		if (dr_detect_misses(&m->hb->d, r, 2))
 			ask_kernel(m, r);
 		else
 			m->rail[r].asked = false;
@@ -218,48 +186,26 @@ static int read_before(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
-/* The peer may have fenced the path that was heard last, and nothing tells so here. While either end misses
- * heartbeats of the rail, every path of it carries them; of the copies one counts. */
-static void send_as_control(struct dr_manager *m, unsigned r, const void *buf, size_t len)
-{
-	bool missed = dr_detect_missed(&m->hb->d, r) > 0 || m->hb->d.rail[r].peer_miss > 0;
-	unsigned path = 0;
-	const struct mgr_channel *best = heartbeat_path(m, r, &path);
-
-	for (struct mgr_channel *c = m->channels; best && c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			if (missed ? uses(c, i, r) : c == best && i == path)
-				(void)dr_channel_send_user_control(c->ch, i, buf, len, m->now);
-}
-
-/* As a datagram outside the bulk queues or, if the kind has none, as a user control frame. */
 static void send_heartbeat(struct dr_manager *m, unsigned r, const struct dr_hb_out *out)
 {
 	struct dr_rail *rail = m->peer->rail[r].rail;
 	const struct dr_transport_ops *ops = rail->ops;
 	uint8_t buf[DR_DGRAM_MAX];
-	unsigned path = 0;
 	size_t len;
 
-	/* Nothing that is not sent may count as sent. */
-	if (dr_peer_on_paths(m->peer) && !heartbeat_path(m, r, &path))
-		return;
 	if (out->padded & (1u << r)) {
 		len = dr_hb_make(m->hb, r, m->hb->rail[r].padded_size, buf);
 		ops->rail_padded(rail, buf, len, m->hb->rail[r].padded_size);
 	}
 	len = dr_hb_make(m->hb, r, 0, buf);
-	if (dr_peer_on_paths(m->peer)) {
-		send_as_control(m, r, buf, len);
-		return;
-	}
 	ops->rail_dgram(rail, buf, len);
 }
 
+/* Nothing that is not sent may count as sent. */
 static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++)
-		if (out->send & (1u << r))
+		if ((out->send & (1u << r)) && !m->hb->d.rail[r].no_path)
 			send_heartbeat(m, r, out);
 }
 
@@ -318,8 +264,7 @@ static int64_t carried_ns(struct dr_manager *m, unsigned r, bool sender)
 	for (struct mgr_channel *c = m->channels; c; c = c->next) {
 		int active = dr_channel_active(c->ch);
 
-		if (active >= 0 && uses(c, (unsigned)active, r) &&
-			dr_channel_is_sender(c->ch) == sender)
+		if (active >= 0 && c->rail[active] == r && dr_channel_is_sender(c->ch) == sender)
 			last = DR_MAX(last, dr_channel_carried_ns(c->ch));
 	}
 	return last;
@@ -333,7 +278,7 @@ static bool others_lose(struct dr_manager *m, unsigned r, const struct dr_channe
 		struct dr_path_stats s = { 0 };
 		struct dr_path *p;
 
-		if (c->ch == but || active < 0 || !uses(c, (unsigned)active, r))
+		if (c->ch == but || active < 0 || c->rail[active] != r)
 			continue;
 		p = dr_channel_path(c->ch, (unsigned)active);
 		p->ops->stats(p, &s);
@@ -377,7 +322,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 
 		dr_hb_question(m->hb, r, s->segment_bytes, m->now);
 		e.padded_lost = dr_hb_padded_lost(m->hb, r, since);
-		e.padded_passed = dr_hb_padded_passed(m->hb, r, since);
+		e.padded_passed = m->hb->rail[r].passed_ns > since;
 	}
 	rule = dr_path_rule(&e);
 	if (rule->verdict == DR_PATH_RAIL_SMALL) {
@@ -387,7 +332,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 	} else if (rule->verdict == DR_PATH_DEAD) {
 		dr_channel_path_dead(ch, i, rule->err, rule->says, m->now);
 	} else if (rule->verdict == DR_PATH_ASK) {
-		dr_channel_ask_path(ch, i, m->now);
+		dr_channel_probe_path(ch, i, true, m->now);
 	}
 }
 
@@ -395,12 +340,11 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 static void resize(struct dr_manager *m, unsigned r)
 {
 	struct dr_path_stats s = { 0 };
-	unsigned i = 0;
-	const struct mgr_channel *c = heartbeat_path(m, r, &i);
+	struct dr_path *p = path_on(m, r);
 
-	if (!c)
+	if (!p)
 		return;
-	dr_channel_path(c->ch, i)->ops->stats(dr_channel_path(c->ch, i), &s);
+	p->ops->stats(p, &s);
 	if (s.segment_bytes > DR_DGRAM_MAX)
 		dr_hb_padded_size(m->hb, r, s.segment_bytes);
 }

@@ -53,10 +53,12 @@ static void ask(const struct dr_manager *m, struct mgr_channel *c, struct sample
 	sample->bytes += f->acked - was.acked;
 }
 
-static void sample(struct dr_manager *m)
+void dr_manager_rates(struct dr_manager *m)
 {
 	struct sample of[DR_RAILS_MAX] = { 0 };
 
+	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
+		return;
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		ask(m, c, of);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
@@ -69,12 +71,5 @@ static void sample(struct dr_manager *m)
 		if (dr_rate_acked(m->rates, r, of[r].bytes, m->waited_ns[r], m->now))
 			tell(m, r);
 	}
-}
-
-void dr_manager_rates(struct dr_manager *m)
-{
-	if (m->now - m->sampled_ns < DR_RATE_SAMPLE_NS)
-		return;
-	sample(m);
 	m->sampled_ns = m->now;
 }

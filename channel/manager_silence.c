@@ -111,7 +111,7 @@ static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
 		if (probe)
 			dr_channel_probe(c->ch, m->now);
 	}
-	e->blind = dr_peer_on_paths(m->peer) && !known;
+	e->blind = !(m->prm.transport->caps & DR_CAP_DGRAM) && !known;
 	return at;
 }
 

@@ -145,26 +145,32 @@ int dr_peer_read(struct dr_manager *m, uint32_t rails)
 	return n;
 }
 
+int dr_peer_listen(const struct dr_manager_params *m, struct dr_rail_params *p,
+	struct dr_rail **out, struct dr_err *e)
+{
+	p->ifname = m->rail[p->index].ifname;
+	p->local = m->rail[p->index].local;
+	p->port_min = m->port_min;
+	p->port_max = m->port_max;
+	p->dscp = m->dscp;
+	p->kind_params = m->kind_params;
+	memcpy(p->token, m->token, DR_TOKEN_LEN);
+	return m->transport->listen(p, out, e);
+}
+
 static int open_rail(
 	struct dr_peer *p, unsigned r, const struct dr_manager_params *m, struct dr_err *e)
 {
 	struct dr_rail_params rp = {
 		.index = r,
-		.ifname = m->rail[r].ifname,
-		.local = m->rail[r].local,
-		.port_min = m->port_min,
-		.port_max = m->port_max,
-		.dscp = m->dscp,
 		.poller = p->poller ? p->poller : m->poller,
 		.ready = p->poller ? rail_ready : rail_ready_alone,
 		.arg = &p->rail[r],
-		.kind_params = m->kind_params,
 	};
 	int rc;
 
-	memcpy(rp.token, m->token, DR_TOKEN_LEN);
 	p->rail[r].sink.event = on_rail_event;
-	rc = m->transport->listen(&rp, &p->rail[r].rail, e);
+	rc = dr_peer_listen(m, &rp, &p->rail[r].rail, e);
 	p->n_open += rc == 0;
 	return rc;
 }
@@ -174,7 +180,6 @@ static int open_rail(
 void dr_peer_init(struct dr_peer *p, const struct dr_manager_params *m, unsigned gpu)
 {
 	dr_hb_init(&p->hb, m->n_rails, m->heartbeat_ns, (uint16_t)gpu, m->connector, m->token);
-	p->transport = m->transport;
 	for (unsigned r = 0; r < m->n_rails; r++) {
 		p->rail[r].peer = p;
 		p->rail[r].index = r;
@@ -250,7 +255,7 @@ int dr_peer_start(
 	lock(p);
 	p->now = now;
 	for (unsigned r = 0; r < n && rc == 0; r++)
-		rc = p->transport->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
+		rc = p->rail[r].rail->ops->rail_peer(p->rail[r].rail, h[r].bytes, h[r].len, e);
 	if (rc == 0)
 		dr_hb_start(&p->hb, now);
 	unlock(p);
@@ -263,8 +268,8 @@ void dr_peer_destroy(struct dr_peer *p)
 		return;
 	dr_assert(!p->managers);
 	for (unsigned r = 0; r < p->n_open; r++) {
-		p->transport->rail_close(p->rail[r].rail);
-		p->transport->rail_fini(p->rail[r].rail);
+		p->rail[r].rail->ops->rail_close(p->rail[r].rail);
+		p->rail[r].rail->ops->rail_fini(p->rail[r].rail);
 	}
 	int rc = pthread_mutex_destroy(&p->lock);
 
@@ -302,11 +307,10 @@ void dr_peer_join(struct dr_manager *m)
 	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		m->seen[r].falls = p->rail[r].falls;
-		m->seen[r].rises = p->rail[r].rises;
+		m->seen[r].verdicts = p->rail[r].verdicts;
 		m->seen[r].rx_ns = dr_peer_heard_ns(m, r);
 		if (p->shared && p->rail[r].down)
-			dr_manager_rail_down(m, r, p->rail[r].err, p->rail[r].why);
+			dr_manager_rail(m, r, DR_RAIL_DOWN, p->rail[r].err, p->rail[r].why);
 	}
 	if (!p->driver)
 		drive(m);
@@ -382,8 +386,10 @@ bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 
 /* ---- verdicts ---- */
 
-static void count_verdict(struct dr_peer *p)
+static void count_verdict(struct dr_peer *p, unsigned r, bool down)
 {
+	p->rail[r].verdicts++;
+	p->rail[r].down = down;
 	atomic_fetch_add_explicit(&p->verdicts, 1, memory_order_relaxed);
 	if (!p->poller)
 		return;
@@ -394,16 +400,13 @@ static void count_verdict(struct dr_peer *p)
 
 void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why)
 {
-	p->rail[r].falls++;
-	p->rail[r].down = true;
 	p->rail[r].err = err;
 	snprintf(p->rail[r].why, sizeof(p->rail[r].why), "%s", why);
-	count_verdict(p);
+	count_verdict(p, r, true);
 }
 
 void dr_peer_rose(struct dr_peer *p, unsigned r)
 {
-	p->rail[r].rises++;
-	p->rail[r].down = false;
-	count_verdict(p);
+	if (p->rail[r].down)
+		count_verdict(p, r, false);
 }

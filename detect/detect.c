@@ -123,17 +123,11 @@ void dr_detect_force_down(struct dr_detector *d, unsigned rail, bool padded)
 	r->heard_at = (uint16_t)(r->sent - (padded ? 0 : DR_MISSES));
 }
 
-bool dr_detect_suspected(const struct dr_detector *d, unsigned rail)
+bool dr_detect_misses(const struct dr_detector *d, unsigned rail, unsigned n)
 {
 	const struct dr_detect_rail *r = &d->rail[rail];
 
-	return !r->down && (dr_detect_missed(d, rail) > 1 || r->peer_miss > 1);
-}
-
-bool dr_detect_misses(const struct dr_detector *d, unsigned rail)
-{
-	return !d->rail[rail].down &&
-	       (dr_detect_missed(d, rail) > 0 || d->rail[rail].peer_miss > 0);
+	return !r->down && (dr_detect_missed(d, rail) >= n || r->peer_miss >= n);
 }
 
 uint32_t dr_detect_suspects(const struct dr_detector *d)

@@ -70,10 +70,9 @@ void dr_detect_no_path(struct dr_detector *d, unsigned rail, bool none);
 void dr_detect_suspect(struct dr_detector *d, unsigned rail, int64_t now);
 /* It is known to be down (link state, endpoint), or carries no padded heartbeats (padded). */
 void dr_detect_force_down(struct dr_detector *d, unsigned rail, bool padded);
-/* The rail is up, and not heard as it should be, here or at the peer. */
-bool dr_detect_suspected(const struct dr_detector *d, unsigned rail);
-/* The same, or one heartbeat is missing, which may be on its way. */
-bool dr_detect_misses(const struct dr_detector *d, unsigned rail);
+/* The rail is up, and n heartbeats or more are missing, here or at the peer. 1: it may be on its
+ * way; 2: the rail is suspect. */
+bool dr_detect_misses(const struct dr_detector *d, unsigned rail, unsigned n);
 /* Bits of the rails that the next heartbeat of another rail may bring down: read what has
  * arrived on them before. */
 uint32_t dr_detect_suspects(const struct dr_detector *d);

@@ -116,7 +116,7 @@ enum {
 	DR_CAP_ORDERED = 1u << 0, /* parts of a path are delivered in the order posted (stream) */
 	DR_CAP_REMOTE_WRITE =
 		1u << 1,	/* data may land in a posted buffer without an action of this end */
-	DR_CAP_DGRAM = 1u << 3, /* the rail carries heartbeats */
+	DR_CAP_DGRAM = 1u << 3, /* datagrams need no path of the rail */
 	DR_CAP_RESET = 1u << 4, /* the peer sees a fence (FAILED); otherwise only when it sends */
 };
 
@@ -218,7 +218,9 @@ struct dr_transport_ops {
 	int (*rail_handle)(struct dr_rail *r, void *buf, size_t cap);
 	/* Set the rail's peer from its handle. -EPROTO: the handle is invalid. */
 	int (*rail_peer)(struct dr_rail *r, const void *handle, size_t len, struct dr_err *e);
-	/* Send one datagram, unreliable, outside the bulk queues. Errors are ignored. */
+	/* Send one datagram, unreliable, outside the bulk queues. Errors are ignored. Without
+	 * DR_CAP_DGRAM it goes on the rail's paths, if any is READY. The peer's end calls `ready` of
+	 * its rail for it while a path is in progress, and the sink must not drive paths then. */
 	void (*rail_dgram)(struct dr_rail *r, const void *data, size_t len);
 	/* The same, padded with zeros to `size` bytes (more than len, at most 65,535) and never fragmented.
 	 * The peer gets the first DR_DGRAM_MAX bytes of it. NULL: this kind cannot. */

@@ -28,6 +28,11 @@ static int bad(const char **why, const char *text)
 	return -EPROTO;
 }
 
+static size_t bytes_max(unsigned type)
+{
+	return type == DR_PATH_CTRL ? DR_CTRL_MAX : DR_DGRAM_MAX;
+}
+
 static int check_frame(const struct dr_path_frame *f, const char **why)
 {
 	switch (f->type) {
@@ -44,7 +49,8 @@ static int check_frame(const struct dr_path_frame *f, const char **why)
 			return bad(why, "credit of the wrong length");
 		return 0;
 	case DR_PATH_CTRL:
-		if (f->len < 1 || f->len > DR_CTRL_MAX)
+	case DR_PATH_DGRAM:
+		if (f->len < 1 || f->len > bytes_max(f->type))
 			return bad(why, "control frame of the wrong length");
 		if (f->part || f->n || f->skip || f->epoch || f->seq)
 			return bad(why, "control frame with fields that are not its own");
@@ -114,16 +120,17 @@ static uint8_t *add(struct dr_path_queue *q, const struct dr_path_frame *f)
 	return at + DR_PATH_FRAME_HDR;
 }
 
-int dr_path_queue_ctrl(struct dr_path_queue *q, const void *frame, size_t len)
+int dr_path_queue_bytes(
+	struct dr_path_queue *q, enum dr_path_frame_type type, const void *bytes, size_t len)
 {
-	const struct dr_path_frame f = { .type = DR_PATH_CTRL, .len = (uint32_t)len };
+	const struct dr_path_frame f = { .type = (uint8_t)type, .len = (uint32_t)len };
 
-	if (len < 1 || len > DR_CTRL_MAX)
+	if (len < 1 || len > bytes_max(type))
 		return -EINVAL;
 	uint8_t *at = add(q, &f);
 	if (!at)
 		return -EAGAIN;
-	memcpy(at, frame, len);
+	memcpy(at, bytes, len);
 	return 0;
 }
 

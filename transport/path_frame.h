@@ -14,9 +14,8 @@
  */
 enum {
 	DR_PATH_FRAME_HDR = 20,
-	DR_PATH_CREDIT_PART = 8, /* u32 capacity | u32 tag */
-	DR_PATH_SMALL_MAX =
-		DR_PARTS_MAX * DR_PATH_CREDIT_PART, /* longest payload but that of DATA */
+	DR_PATH_CREDIT_PART = 8,	  /* u32 capacity | u32 tag */
+	DR_PATH_SMALL_MAX = DR_DGRAM_MAX, /* longest payload but that of DATA */
 	DR_PATH_DATA_MAX = 1 << 30, /* bytes of one part: a length above is a lost frame boundary */
 	DR_PATH_QUEUE = 64 << 10,   /* bytes of queued control frames and credits */
 };
@@ -25,6 +24,7 @@ enum dr_path_frame_type {
 	DR_PATH_DATA = 1,   /* sender -> receiver: part, epoch, seq; payload: the part */
 	DR_PATH_CREDIT = 2, /* receiver -> sender: n, skip, epoch, seq; payload: n x {cap, tag} */
 	DR_PATH_CTRL = 3,   /* both ways; payload: 1..DR_CTRL_MAX bytes of the user's */
+	DR_PATH_DGRAM = 4,  /* both ways, nccl only; payload: 1..DR_DGRAM_MAX bytes of the rail's */
 };
 struct dr_path_frame {
 	uint8_t type, part, n, skip;
@@ -47,8 +47,9 @@ struct dr_path_queue {
 };
 /* Room for len more bytes behind the end, or NULL. */
 uint8_t *dr_path_queue_room(struct dr_path_queue *q, size_t len);
-/* A control frame. -EINVAL: its length; -EAGAIN: no room. */
-int dr_path_queue_ctrl(struct dr_path_queue *q, const void *frame, size_t len) DR_MUST_CHECK;
+/* A frame of type DR_PATH_CTRL or DR_PATH_DGRAM. -EINVAL: its length; -EAGAIN: no room. */
+int dr_path_queue_bytes(struct dr_path_queue *q, enum dr_path_frame_type type, const void *bytes,
+	size_t len) DR_MUST_CHECK;
 /* A credit for what is posted. -EAGAIN: no room. */
 int dr_path_queue_credit(struct dr_path_queue *q, uint32_t epoch, uint64_t seq,
 	const struct dr_part *parts, unsigned n, uint32_t skip) DR_MUST_CHECK;

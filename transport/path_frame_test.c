@@ -35,6 +35,9 @@ static void frames_parse_or_are_refused(void **state)
 		{ "long control", { .type = 3, .len = 65 }, -EPROTO },
 		{ "control with epoch", { .type = 3, .len = 1, .epoch = 1 }, -EPROTO },
 		{ "control with seq", { .type = 3, .len = 1, .seq = 1 }, -EPROTO },
+		{ "datagram", { .type = 4, .len = 256 }, 0 },
+		{ "long datagram", { .type = 4, .len = 257 }, -EPROTO },
+		{ "datagram with a part", { .type = 4, .part = 1, .len = 1 }, -EPROTO },
 		{ "type 0", { .type = 0, .len = 1 }, -EPROTO },
 		{ "type 5", { .type = 5, .len = 1 }, -EPROTO },
 	};

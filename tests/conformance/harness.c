@@ -218,6 +218,7 @@ int cf_progress(struct cf *f, unsigned end)
 static int rail_progress(struct cf *f, unsigned end)
 {
 	struct cf_end *e = &f->end[end];
+	bool inside = e->inside; /* of a path: see rail_dgram */
 	unsigned before = e->rail_n;
 	int n;
 
@@ -225,7 +226,7 @@ static int rail_progress(struct cf *f, unsigned end)
 		return 0;
 	e->inside = true;
 	n = f->ops->rail_progress(e->rail, cf_now(f), &e->rail_sink);
-	e->inside = false;
+	e->inside = inside;
 	assert_int_equal(n, (int)(e->rail_n - before));
 	return n;
 }

@@ -55,8 +55,8 @@ static void check_verdict(struct sim_run *r, unsigned end, unsigned rail, int64_
 	const struct peer_rail *pr = &r->peer[end]->rail[rail];
 	int64_t at = r->verdict[end][rail].at_ns;
 
-	if (r->verdict[end][rail].n != pr->falls + pr->rises) {
-		r->verdict[end][rail].n = pr->falls + pr->rises;
+	if (r->verdict[end][rail].n != pr->verdicts) {
+		r->verdict[end][rail].n = pr->verdicts;
 		r->verdict[end][rail].at_ns = now;
 		sim_cover.verdicts += r->s->n_managers > 1;
 		return;

@@ -39,7 +39,7 @@ int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 	struct nn_path *p = nn_path(bp);
 	int err = dr_nn_may_post(p);
 
-	return err ? err : dr_path_queue_ctrl(&p->ctrl, frame, len);
+	return err ? err : dr_path_queue_bytes(&p->ctrl, DR_PATH_CTRL, frame, len);
 }
 
 /* Bytes of the whole frames from `at` on that a message has room for. */
@@ -132,6 +132,8 @@ static void one_frame(struct nn_path *p, const struct dr_path_frame *f, const ui
 
 	if (f->type == DR_PATH_CTRL)
 		dr_path_emit(&p->base, &ev);
+	else if (f->type == DR_PATH_DGRAM)
+		dr_nn_rail_dgram_came(nn_path_rail(p), payload, f->len, p->base.now_ns);
 	else if (f->type == DR_PATH_CREDIT && p->base.par.sender)
 		dr_nn_credited(p, f, payload);
 	else

@@ -198,6 +198,8 @@ struct nn_rail {
 	unsigned n_paths;      /* every path that is not freed */
 	struct dr_watch watch;
 	struct dr_pollable timer;
+	int64_t heard_ns;	/* rx_last_ns when the last datagram was sent */
+	struct dr_event *came;	/* a datagram, during progress of the path that it came on */
 	struct nn_path *cursor; /* the next one that look() drives */
 	int64_t moved_ns;	/* when something moved last */
 	int64_t looked_ns;	/* ... and the listener was looked at */
@@ -222,6 +224,8 @@ int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr
 int dr_nn_rail_handle(struct dr_rail *br, void *buf, size_t cap);
 int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e);
 void dr_nn_rail_dgram(struct dr_rail *br, const void *data, size_t len);
+/* On a path, which is in progress. */
+void dr_nn_rail_dgram_came(struct nn_rail *r, const void *data, uint32_t len, int64_t now_ns);
 int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink);
 void dr_nn_rail_close(struct dr_rail *br);
 void dr_nn_rail_fini(struct dr_rail *br);

@@ -260,12 +260,42 @@ int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct d
 	return 0;
 }
 
-/* No DR_CAP_DGRAM: heartbeats use the paths. */
+/* ---- datagrams: on the control comms of the paths ---- */
+
+static void send_dgram(struct nn_path *p, const void *data, size_t len)
+{
+	if (dr_nn_may_post(p) == 0 && dr_path_queue_bytes(&p->ctrl, DR_PATH_DGRAM, data, len) == 0)
+		dr_path_flush(&p->base.path, p->base.now_ns);
+}
+
+/* On the path that was heard last. The peer may have fenced it, and nothing tells so here: if none
+ * was heard since the last datagram, or the plugin still has what was sent there, every path
+ * carries a copy. */
 void dr_nn_rail_dgram(struct dr_rail *br, const void *data, size_t len)
 {
-	(void)br;
-	(void)data;
-	(void)len;
+	struct nn_rail *r = nn_rail(br);
+	int64_t heard = atomic_load_explicit(&br->rx_last_ns, memory_order_relaxed);
+	bool news = heard != r->heard_ns;
+
+	r->heard_ns = heard;
+	for (struct nn_path *p = r->paths; p && news; p = p->next)
+		if (p->state == NN_UP && p->base.path.rx_last_ns == heard &&
+			nn_queue_used(&p->out) == 0) {
+			send_dgram(p, data, len);
+			return;
+		}
+	for (struct nn_path *p = r->paths; p; p = p->next)
+		send_dgram(p, data, len);
+}
+
+void dr_nn_rail_dgram_came(struct nn_rail *r, const void *data, uint32_t len, int64_t now_ns)
+{
+	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data, .len = len, .size = len };
+
+	r->came = &ev;
+	if (r->par.ready)
+		r->par.ready(r->par.arg, now_ns);
+	r->came = NULL;
 }
 
 /* ---- progress and end ---- */
@@ -280,9 +310,13 @@ int dr_nn_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *sink
 	r->n_events = 0;
 	r->looked_ns = now_ns;
 	nn_rail_enter(r);
-	dr_nn_dials_progress(r, now_ns);
-	dr_nn_listener_progress(r, now_ns);
-	dr_nn_pending_progress(r, now_ns);
+	if (r->came) {
+		dr_nn_rail_event(r, r->came);
+	} else {
+		dr_nn_dials_progress(r, now_ns);
+		dr_nn_listener_progress(r, now_ns);
+		dr_nn_pending_progress(r, now_ns);
+	}
 	r->sink = NULL;
 	return r->n_events;
 }

@@ -13,7 +13,7 @@ enum {
 	MAGIC_RAIL = 0x44524e52,  /* "DRNR" */
 	MAGIC_HELLO = 0x44524e48, /* "DRNH" */
 	VERSION = 1,
-	VERSION_RAIL = 3,
+	VERSION_RAIL = 4,
 	IPV4 = 4,
 	IPV6 = 6,
 };

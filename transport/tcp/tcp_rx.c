@@ -160,10 +160,10 @@ static void control(struct tcp_path *p, const struct dr_path_frame *f, const uin
 
 	if (f->type == DR_PATH_CTRL)
 		dr_path_emit(&p->base, &ev);
-	else if (p->base.par.sender)
+	else if (f->type == DR_PATH_CREDIT && p->base.par.sender)
 		dr_tcp_tx_credited(p, f, payload);
 	else
-		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the sender sent a credit");
+		dr_tcp_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer sent a frame of type %u", f->type);
 }
 
 /* Account for n bytes of the frame at hand that are in the buffer (or swallowed) now. */

@@ -96,7 +96,7 @@ int dr_tcp_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 	struct tcp_path *p = tcp_path(bp);
 	int err = dr_tcp_may_post(p);
 
-	return err ? err : dr_path_queue_ctrl(&p->tx.ctrl, frame, len);
+	return err ? err : dr_path_queue_bytes(&p->tx.ctrl, DR_PATH_CTRL, frame, len);
 }
 
 /* ---- the socket ------------------------------------------------------------------------------- */

@@ -239,22 +239,33 @@ int sim_post_send(
 	return 0;
 }
 
-int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
+static int post_bytes(struct sim_path *p, const void *bytes, size_t len, bool dgram)
 {
-	struct sim_path *p = sim_path_of(dp);
 	int err = may_post(p);
 
-	if (len < 1 || len > DR_CTRL_MAX)
+	if (len < 1 || len > (dgram ? DR_DGRAM_MAX : DR_CTRL_MAX))
 		return -EINVAL;
 	if (err || p->n_ctrl == p->w->o.ctrl_depth)
 		return err ? err : -EAGAIN;
 	struct sim_seg *s = sim_seg_new(p->w, SIM_SEG_CTRL);
 	s->bytes = 8 + (uint32_t)len;
 	s->len = (uint32_t)len;
-	memcpy(s->frame, frame, len);
+	s->dgram = dgram;
+	memcpy(s->frame, bytes, len);
 	p->n_ctrl++;
 	STAILQ_INSERT_TAIL(&p->ctrl, s, next);
 	return 0;
+}
+
+int sim_post_ctrl(struct dr_path *dp, const void *frame, size_t len)
+{
+	return post_bytes(sim_path_of(dp), frame, len, false);
+}
+
+void sim_path_dgram(struct sim_path *p, const void *data, size_t len)
+{
+	if (post_bytes(p, data, len, true) == 0)
+		sim_flush(&p->base, p->w->now);
 }
 
 static void unlink_wr(struct sim_path *p, struct sim_wr *wr)

@@ -219,6 +219,10 @@ static void on_item(struct report *r, const struct sim_item *it)
 		emit(r, (struct dr_event){ .kind = DR_EV_READY });
 		break;
 	case SIM_IT_CTRL:
+		if (it->key != 0) {
+			sim_rail_came(sim_rail_of(p->base.rail), it);
+			break;
+		}
 		emit(r, (struct dr_event){ .kind = DR_EV_CTRL, .data = it->data, .len = it->len });
 		break;
 	case SIM_IT_CREDIT:

@@ -162,8 +162,35 @@ static void sim_rail_padded(struct dr_rail *dr, const void *data, size_t len, ui
 	sim_rail_send(sim_rail_of(dr), &d, 0);
 }
 
+/* As the nccl kind, which has none but those of its paths. */
+static void dgram_on_paths(struct sim_rail *r, const void *data, size_t len)
+{
+	int64_t heard = r->base.rx_last_ns;
+	bool news = heard != r->heard_ns;
+
+	r->heard_ns = heard;
+	for (struct sim_path *p = r->paths; p && news; p = p->next)
+		if (p->ready && !p->broken && p->base.rx_last_ns == heard) {
+			sim_path_dgram(p, data, len);
+			return;
+		}
+	for (struct sim_path *p = r->paths; p; p = p->next)
+		sim_path_dgram(p, data, len);
+}
+
+/* Told the owner while the path is in progress. */
+void sim_rail_came(struct sim_rail *r, const struct sim_item *it)
+{
+	r->came = it;
+	if (r->ready)
+		r->ready(r->arg, sim_now(r->w, r->node));
+	r->came = NULL;
+}
+
 static void sim_rail_dgram(struct dr_rail *dr, const void *data, size_t len)
 {
+	if (!(dr->ops->caps & DR_CAP_DGRAM))
+		dgram_on_paths(sim_rail_of(dr), data, len);
 	sim_rail_padded(dr, data, len, (uint32_t)len);
 }
 
@@ -224,6 +251,14 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 	dr_assert(now_ns == sim_now(r->w, r->node));
 	if (r->w->dead[r->node])
 		return 0;
+	if (r->came) {
+		sink->event(sink, &(struct dr_event){ .kind = DR_EV_DGRAM,
+					  .rail = dr,
+					  .data = r->came->data,
+					  .len = r->came->len,
+					  .size = r->came->len });
+		return 1;
+	}
 	while (items-- > 0 && !r->closed) {
 		struct sim_item *it = sim_item_pop(&r->items);
 		struct dr_event ev = { .rail = dr };

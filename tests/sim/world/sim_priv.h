@@ -55,8 +55,9 @@ struct sim_seg {
 	int64_t at;	 /* arrives */
 	uint64_t number; /* in its lane, from 1 */
 	bool flushed;	 /* may leave */
+	bool dgram;	 /* CTRL: of the rail */
 	uint32_t len;	 /* HELLO, CTRL: bytes of frame; DATA: bytes of this piece */
-	uint8_t frame[DR_CTRL_MAX];
+	uint8_t frame[DR_DGRAM_MAX];
 	struct sim_credit credit; /* CREDIT; DATA uses epoch, seq, key */
 	unsigned part;
 	uint32_t off, total; /* DATA: where in the part; the part's length */
@@ -145,7 +146,7 @@ enum sim_item_kind {
 	SIM_IT_READY,
 	SIM_IT_CONNECTED, /* stream: the kernel has connected */
 	SIM_IT_HELLO,	  /* bytes of the handshake; for a path, or for a rail with conn (stream) */
-	SIM_IT_CTRL,
+	SIM_IT_CTRL,	  /* key: a datagram of the rail */
 	SIM_IT_CREDIT,
 	SIM_IT_DATA,  /* stream: bytes to copy into a posting */
 	SIM_IT_WHOLE, /* a part landed */
@@ -256,6 +257,10 @@ struct sim_rail {
 	struct sim_items items;
 	unsigned n_dgrams;
 	int64_t dgram_at; /* the last one sent arrives */
+	/* plugin: rx_last_ns when the last datagram was sent; one that came, while its path is in
+	 * progress */
+	int64_t heard_ns;
+	const struct sim_item *came;
 	struct sim_path *paths;
 	struct dr_mr *mrs;
 	bool asks; /* rail_ask was called, and not ended */
@@ -486,6 +491,9 @@ int sim_post_recv(struct dr_path *p, uint32_t epoch, uint64_t seq, const struct 
 	unsigned n, uint32_t skip);
 int sim_post_send(
 	struct dr_path *p, uint32_t epoch, uint64_t seq, unsigned part, const struct dr_part *what);
+/* A datagram of the rail, on the path, and one that came. */
+void sim_rail_came(struct sim_rail *r, const struct sim_item *it);
+void sim_path_dgram(struct sim_path *p, const void *data, size_t len);
 int sim_post_ctrl(struct dr_path *p, const void *frame, size_t len);
 void sim_flush(struct dr_path *p, int64_t now_ns);
 int sim_credit(struct dr_path *p, uint32_t epoch, uint64_t seq, struct dr_credit *out);

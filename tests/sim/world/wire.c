@@ -320,6 +320,7 @@ static void land(struct sim_conn *c, unsigned from, struct sim_path *dst, struct
 		return;
 	case SIM_SEG_CTRL:
 		it = sim_item_add(w, &dst->items, SIM_IT_CTRL);
+		it->key = s->dgram;
 		it->len = s->len;
 		memcpy(it->data, s->frame, s->len);
 		dst->rx_unread += sim_is_stream(w) ? s->bytes : 1;
