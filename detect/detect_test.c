@@ -124,11 +124,11 @@ static void who_misses_what(void **state)
 			for (unsigned k = 0; k < c[i].here; k++)
 				dr_detect_report(&d, r, ++sent[r], 0, now);
 			dr_detect_report(&d, r, sent[r], (uint8_t)c[i].peer, now);
-			assert_int_equal(dr_detect_misses(&d, r), c[i].misses);
-			assert_int_equal(dr_detect_suspected(&d, r), c[i].suspected);
-			assert_false(dr_detect_misses(&d, !r) || dr_detect_suspected(&d, !r));
+			assert_int_equal(dr_detect_misses(&d, r, 1), c[i].misses);
+			assert_int_equal(dr_detect_misses(&d, r, 2), c[i].suspected);
+			assert_false(dr_detect_misses(&d, !r, 1) || dr_detect_misses(&d, !r, 2));
 			dr_detect_force_down(&d, r, false);
-			assert_false(dr_detect_misses(&d, r) || dr_detect_suspected(&d, r));
+			assert_false(dr_detect_misses(&d, r, 1) || dr_detect_misses(&d, r, 2));
 		}
 }
 
