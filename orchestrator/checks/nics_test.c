@@ -49,8 +49,7 @@ static void link_state(void **state)
 	expect(DR_SEVERITY_FAIL, "link", "eth1", "ip link set eth1 up");
 	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
 	assert_int_equal(doctor.f.n, 2);
-	expect(DR_SEVERITY_WARN, "link", "veth7",
-		"has an address but no carrier: no rail uses it");
+	expect(DR_SEVERITY_WARN, "link", "veth7", "has an address but no carrier: no rail uses it");
 	dr_check_unused(&doctor, devs, DR_ARRAY_LEN(devs));
 	expect(DR_SEVERITY_WARN, "link", "veth7", "check the cable or port; ip link set veth7 up");
 }

@@ -61,7 +61,7 @@ left_out() {
 	ip -n "$B" neigh replace 10.99.1.1 dev rail1 nud permanent \
 		lladdr "$(ip -n "$A" -j link show rail1 | jq -r '.[0].address')"
 	ip -n "$A" neigh flush dev rail1
-	left_out "nobody answers ARP for 10.99.1.2"
+	left_out "nobody answers ARP for 10.99.1.2" permanent
 	says "nobody has the address, wrong VLAN or cable, arp_ignore"
 }
 

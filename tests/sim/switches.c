@@ -126,6 +126,11 @@ static void check_cause(struct sim_run *r, unsigned c, unsigned path)
 
 	if (sim_lossy(r->s))
 		return;
+	/* A plugin does not show that the peer's channel has ended: heartbeats may leave on its
+	 * paths. */
+	for (unsigned i = 0; r->s->world.personality == DR_SIM_PLUGIN && i < r->s->n_faults; i++)
+		if (r->s->fault[i].kind == F_DEREG)
+			return;
 	for (unsigned i = 0; i < r->s->n_faults; i++)
 		if (hit(r, i, c, rail, r->ch[c].rest_ns - CAUSE_NS))
 			return;
