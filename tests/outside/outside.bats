@@ -27,7 +27,7 @@ expectations() {
 		mtu-refused                0   0          200  150          .   .
 		tcp-dropped                0   0          150  150          2   0
 		tcp-refused                0   0          200  150          2   0
-		udp-dropped                0   -           60   60          0   4
+		udp-dropped                0   -           60   60          .   4
 		wrong-arp-client           0   0           60   60          0   0
 		wrong-arp-server           0   0           60   60          0   0
 		address-client             0   0          100  100          0   0
