@@ -297,9 +297,8 @@ void dr_hb_tick(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *o
 	if (!h->started || now < h->next_ns)
 		return;
 	out->full = now < h->fast_until_ns || now - h->last_tick_ns >= h->interval_ns;
-	if (out->full) {
+	if (out->full)
 		h->last_tick_ns = now;
-	}
 	h->tick_ns = now;
 	dr_detect_tick(&h->d, now, &out->v);
 	plan(h, busy, now, out);

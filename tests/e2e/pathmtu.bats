@@ -38,6 +38,7 @@ LATE_MS=300
 missing() {
 	judge $LATE_MS holds c.json "[.events[] | select(.kind == \"rail\").text | contains(\"$2\")] | any"
 	judge $LATE_MS holds c.json "[.topology.rails[].ifname] == [\"$1\"] and .failover.switches == []"
+	judge $LATE_MS holds c.json '.topology.unused_nics | any(.reason | startswith("loses large packets with"))'
 }
 
 @test "full packets pass in both directions: no warning" {
@@ -52,6 +53,7 @@ missing() {
 	hole "$B" rail0
 	server_in_b
 	gives 0 client_in_a
+	says "packets of full size are lost, smaller ones pass"
 	missing rail1 "packets above 1500 bytes to the server are lost; set the MTU of the switch ports to 9000, or"
 	ip netns exec "$B" nft delete table netdev hole-rail0
 	hole "$A" rail0 4444
