@@ -7,10 +7,8 @@
 #include <string.h>
 
 /* docs/PROTOCOL.md, 1.3, has the layout of the datagram, big endian. */
-enum { HB_MAGIC = 0x64724842, HB_VERSION = 10, HB_MAC = DR_MAC_LEN, HB_FIXED = 21, HB_REPORT = 11 };
-enum { FLAG_FAST = 1, FLAG_REPORT = 2, FLAG_STAND = 4 };
-static const int64_t STAND_NS =
-	100 * DR_NS_PER_MS; /* a report counts so long, or for four intervals */
+enum { HB_MAGIC = 0x64724842, HB_VERSION = 11, HB_MAC = DR_MAC_LEN, HB_FIXED = 21, HB_REPORT = 11 };
+enum { FLAG_FAST = 1, FLAG_REPORT = 2 };
 
 void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t gpu,
 	bool connector, const uint8_t token[DR_TOKEN_LEN])
@@ -62,17 +60,6 @@ void dr_hb_suspect(struct dr_hb *h, unsigned rail, int64_t now)
 	begin_fast(h, now);
 }
 
-void dr_hb_stand(struct dr_hb *h, uint64_t workers)
-{
-	h->stand = workers;
-}
-
-bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now)
-{
-	return (h->peer_stand >> worker & 1) != 0 &&
-	       now - h->peer_stand_ns < DR_MAX(STAND_NS, 4 * h->interval_ns);
-}
-
 /* The full number whose low bits are `low`: the newest one that is not above `newest`; 0: there is none. At 4,000
  * datagrams per second, a number that was reported last looks newer after twelve days. */
 static uint64_t full_number(uint64_t newest, uint32_t low)
@@ -120,22 +107,15 @@ static void read_reports(struct dr_rbuf *r, struct report rep[DR_HB_RAILS_MAX], 
 }
 
 /* The report is newer than all before. */
-static void take_newest(struct dr_hb *h, const struct report *rep, uint8_t flags, uint64_t number,
-	uint64_t stand, int64_t now)
+static void take_newest(
+	struct dr_hb *h, const struct report *rep, uint8_t flags, uint64_t number, int64_t now)
 {
 	h->told = number;
-	h->peer_stand = stand;
-	h->peer_stand_ns = now;
 	h->asked |= (flags & FLAG_REPORT) != 0; /* else our bytes would replace the datagrams */
 	for (unsigned i = 0; i < h->n_rails; i++) {
 		dr_detect_report(&h->d, i, rep[i].sent, rep[i].miss, now);
 		padded_report(h, i, rep[i].newest, rep[i].padded);
 	}
-}
-
-static size_t head_len(uint8_t flags)
-{
-	return HB_FIXED + (flags & FLAG_STAND ? sizeof(uint64_t) : 0);
 }
 
 int dr_hb_receive(
@@ -146,7 +126,7 @@ int dr_hb_receive(
 	struct dr_rbuf r;
 	uint16_t gpu, total;
 	uint32_t magic;
-	uint64_t number, stand = 0;
+	uint64_t number;
 	size_t used;
 
 	dr_assert(rail < h->n_rails);
@@ -160,14 +140,12 @@ int dr_hb_receive(
 	dr_rbuf_u8(&r, &flags);
 	dr_rbuf_u16(&r, &total);
 	dr_rbuf_u64(&r, &number);
-	if (flags & FLAG_STAND)
-		dr_rbuf_u64(&r, &stand);
 	if (r.failed || magic != HB_MAGIC || version != HB_VERSION || role != !h->connector ||
 		gpu != h->gpu || from != rail || n != h->n_rails || total != size ||
 		dr_rbuf_left(&r) < (size_t)n * HB_REPORT + HB_MAC)
 		goto refuse;
 	read_reports(&r, rep, n);
-	used = head_len(flags) + (size_t)n * HB_REPORT;
+	used = HB_FIXED + (size_t)n * HB_REPORT;
 	if (size == len && len == used + HB_MAC)
 		total = 0;
 	if (!dr_key_tag_ok(h->rx_key, data, used, (const uint8_t *)data + used) ||
@@ -180,7 +158,7 @@ int dr_hb_receive(
 	}
 	h->received++;
 	if (number > h->told) /* else it was read after a newer one of another rail */
-		take_newest(h, rep, flags, number, stand, now);
+		take_newest(h, rep, flags, number, now);
 	dr_detect_beat(&h->d, rail, now);
 	for (unsigned i = 0; (flags & FLAG_FAST) && i < h->n_rails; i++)
 		if (dr_detect_misses(&h->d, i, 1))
@@ -195,7 +173,6 @@ static uint8_t own_flags(const struct dr_hb *h)
 {
 	uint8_t f = h->next_ns < h->fast_until_ns ? FLAG_FAST : 0;
 
-	f |= h->stand != 0 ? FLAG_STAND : 0;
 	for (unsigned i = 0; i < h->n_rails; i++)
 		if (h->d.rail[i].down)
 			f |= FLAG_REPORT;
@@ -204,8 +181,7 @@ static uint8_t own_flags(const struct dr_hb *h)
 
 size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_DGRAM_MAX])
 {
-	uint8_t flags = own_flags(h);
-	size_t plain = head_len(flags) + (size_t)h->n_rails * HB_REPORT + HB_MAC;
+	size_t plain = HB_FIXED + (size_t)h->n_rails * HB_REPORT + HB_MAC;
 	struct dr_hb_rail *to = &h->rail[rail];
 	uint8_t tag[HB_MAC];
 	struct dr_wbuf w;
@@ -219,11 +195,9 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	dr_wbuf_u16(&w, h->gpu);
 	dr_wbuf_u8(&w, (uint8_t)rail);
 	dr_wbuf_u8(&w, (uint8_t)h->n_rails);
-	dr_wbuf_u8(&w, flags);
+	dr_wbuf_u8(&w, own_flags(h));
 	dr_wbuf_u16(&w, (uint16_t)(size != 0 ? size : plain));
 	dr_wbuf_u64(&w, ++h->tick);
-	if (flags & FLAG_STAND)
-		dr_wbuf_u64(&w, h->stand);
 	if (size != 0) {
 		to->padded[to->n_padded++ % DR_HB_PADDED_MAX] =
 			(struct dr_hb_padded){ h->tick, h->tick_ns };
@@ -276,12 +250,8 @@ static void plan(struct dr_hb *h, uint32_t busy, int64_t now, struct dr_hb_out *
 		if (r->padded_size != 0 && !padded_in_flight(h, r))
 			out->padded |= 1u << i;
 	}
-	out->send = down || question || doubt || h->asked || (h->stand | h->told_stand) != 0
-			    ? all
-			    : all & ~busy;
+	out->send = down || question || doubt || h->asked ? all : all & ~busy;
 	h->asked = false;
-	if (out->full)
-		h->told_stand = h->stand;
 	h->next_ns = now + h->interval_ns / (question || doubt ? DR_HB_QUARTER : 1);
 	if (doubt && fast) {
 		h->next_ns = now + dr_fast_ns(h->interval_ns);

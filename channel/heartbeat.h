@@ -55,9 +55,6 @@ struct dr_hb {
 	bool started;
 	/* The peer waits for a report: a padded datagram arrived, or a rail is down there. */
 	bool asked;
-	/* Workers that stand: here, in the datagrams of the last full tick, and at the peer as it reported last. */
-	uint64_t stand, told_stand, peer_stand;
-	int64_t peer_stand_ns; /* when it did */
 	uint64_t tick;	       /* number of the last datagram sent */
 	uint64_t told;	       /* newest number of the peer over all rails: its report counts */
 	int64_t tick_ns;       /* last tick */
@@ -83,10 +80,6 @@ void dr_hb_init(struct dr_hb *h, unsigned n_rails, int64_t interval_ns, uint16_t
 	bool connector, const uint8_t token[DR_TOKEN_LEN]);
 /* From now on dr_hb_tick is due. */
 void dr_hb_start(struct dr_hb *h, int64_t now);
-/* Bits of the workers that stand, for the reports. While there are any, datagrams are sent in every full tick. */
-void dr_hb_stand(struct dr_hb *h, uint64_t workers);
-/* The peer reported lately that its worker stands. */
-bool dr_hb_peer_stands(const struct dr_hb *h, unsigned worker, int64_t now);
 /* A datagram of `size` bytes arrived on the rail; data has its first len bytes, all but padding. 0, or
  * -EPROTO: not ours, forged, stale, or with a number that cannot be; it is counted and ignored. */
 int dr_hb_receive(

@@ -316,9 +316,7 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 void dr_manager_close(struct dr_manager *m, int64_t now)
 {
 	m->now = now;
-	dr_peer_lock(m);
 	m->closing = true;
-	dr_peer_unlock(m);
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		dr_channel_close(c->ch, now);
 }

@@ -20,7 +20,7 @@
  * peer; start with the peer's; close, drive until closed; destroy. Channels come and go between
  * create and close: dr_manager_open_channel.
  */
-enum { DR_RAILS_MAX = 16, DR_MANAGER_CHANNELS_MAX = 65536, DR_POSITIONS_MAX = 64 };
+enum { DR_RAILS_MAX = 16, DR_MANAGER_CHANNELS_MAX = 65536 };
 
 enum dr_detect {
 	DR_DETECT_FAST,
@@ -64,8 +64,8 @@ struct dr_manager_ops {
 	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
-	 * fail, those that were started lately a little later, or (silent_ns 0) the peer is heard again. stalled with silent_ns 0: rails are heard, but the
-	 * peer's manager stands, and the channels wait. */
+	 * fail, those that were started lately a little later, or (silent_ns 0) the peer is
+	 * heard again. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
@@ -75,8 +75,6 @@ bool dr_manager_heard(const struct dr_manager *m, unsigned rail);
 struct dr_manager_params {
 	const struct dr_transport_ops *transport;
 	unsigned gpu;
-	unsigned
-		position; /* among the managers of its process, as at the peer's end; with a peer below DR_POSITIONS_MAX */
 	unsigned n_rails;
 	struct dr_manager_rail rail[DR_RAILS_MAX];
 	bool connector; /* the client dials */

@@ -88,7 +88,6 @@ struct dr_manager {
 	unsigned n_channels;
 	int64_t due_ns; /* the earliest of theirs, or before it */
 	bool started, stalled, lost;
-	bool silence_told; /* to the owner */
 	/* While silent: the next look (0: no silence) and the next PROBE, the kernel's newest
 	 * answer, and how long the silence was when it was seen; and when the peer was known to
 	 * stand, last. */
@@ -98,7 +97,7 @@ struct dr_manager {
 	int64_t now;
 	/* Of the peer, see peer.c. */
 	unsigned locks; /* how often this manager holds the lock */
-	bool closing;	/* its thread may end */
+	bool closing;
 	int64_t lag_ns; /* it comes so long after the time of a tick; 0: it drives */
 	struct dr_manager *next;
 	uint32_t verdicts_seen, ticks_seen;
@@ -107,7 +106,6 @@ struct dr_manager {
 		int64_t rx_ns; /* dr_peer_heard_ns at the last look of any manager */
 	} seen[DR_RAILS_MAX];
 	int64_t look_ns;   /* the next look is due */
-	int64_t looked_ns; /* the last one */
 	int64_t retry_ns;  /* not before, since another manager held the lock */
 	int64_t rails_ns;  /* own rails are looked after then */
 	int64_t ticked_ns; /* last dr_manager_tick */
@@ -170,8 +168,6 @@ void dr_peer_fell(struct dr_peer *p, unsigned r, int err, const char *why);
 void dr_peer_rose(struct dr_peer *p, unsigned r);
 /* Reads the heartbeats that have arrived on these rails. Returns the number of events. */
 int dr_peer_read(struct dr_manager *m, uint32_t rails);
-/* Before a tick that is due: tells the peer which managers stand. */
-void dr_peer_stand(struct dr_manager *m);
 /* The manager has looked, and the tick had this result. True: a full tick was executed since its last look. */
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out);
 

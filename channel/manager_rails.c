@@ -408,8 +408,6 @@ static int look(struct dr_manager *m)
 	struct dr_hb_out out;
 	uint32_t busy;
 
-	if (due)
-		dr_peer_stand(m);
 	n += read_before(m, due ? unread(m) : 0);
 	busy = collect_life(m);
 	look_for_paths(m);

@@ -6,49 +6,37 @@
 /*
  * Silence on all rails: gathers what the peer's kernel (or NIC) answers, and obeys the rules of
  * detect/. While no rail is heard, each path that is up gets a PROBE, and each rail is asked
- * (rail_ask), so that a peer is known to stand although no path is left. Where the peer's
- * heartbeats say that its manager stands, its process runs and the channels wait, too.
+ * (rail_ask), so that a peer is known to stand although no path is left.
  */
 static const int64_t ANSWER_STEP_NS =
 	5 * DR_NS_PER_MS; /* of the kernels' clocks that tell the age of an answer */
 
-/* silent_ns 0: a rail is heard. That the peer's manager alone stands is told the owner when it
- * lasts for a second. That nobody knows any more whether it stands is not told. */
-static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
+static void tell(const struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
-	bool later = stalled && silent_ns == 0 && !m->stalled, told = m->silence_told;
-
-	if (m->stalled != stalled)
-		for (struct mgr_channel *c = m->channels; c; c = c->next)
-			dr_channel_stalled(c->ch, stalled, m->now);
-	if (m->stalled == stalled && m->now - m->silence_reported_ns < DR_NS_PER_S)
-		return;
-	m->stalled = stalled;
-	m->silence_reported_ns = m->now;
-	m->silence_told = stalled && !later;
-	if ((m->silence_told || (told && silent_ns == 0)) && m->prm.ops && m->prm.ops->silence)
+	if (m->prm.ops && m->prm.ops->silence)
 		m->prm.ops->silence(m->prm.arg, stalled, silent_ns, m->now);
 }
 
-/* The peer's process runs, and its manager at our position does not. */
-static bool peer_stands(const struct dr_manager *m)
+/* silent_ns 0: a rail is heard. That nobody knows any more whether it stands is not told. */
+static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
-	return m->peer->shared && m->prm.position < DR_POSITIONS_MAX &&
-	       dr_hb_peer_stands(m->hb, m->prm.position, m->now);
-}
-
-static void tell_lost(struct dr_manager *m, bool lost, int64_t silent_ns)
-{
-	m->lost = lost;
-	if (m->prm.ops && m->prm.ops->silence)
-		m->prm.ops->silence(m->prm.arg, false, silent_ns, m->now);
+	if (m->stalled != stalled)
+		for (struct mgr_channel *c = m->channels; c; c = c->next)
+			dr_channel_stalled(c->ch, stalled, m->now);
+	else if (!stalled || m->now - m->silence_reported_ns < DR_NS_PER_S)
+		return;
+	m->stalled = stalled;
+	m->silence_reported_ns = m->now;
+	if (stalled || silent_ns == 0)
+		tell(m, stalled, silent_ns);
 }
 
 /* A channel that was started during the silence has as much time as those before it had. */
 static void end_channels(struct dr_manager *m, const struct dr_peer_rule *rule, int64_t silent_ns)
 {
 	if (!m->lost)
-		tell_lost(m, true, silent_ns);
+		tell(m, false, silent_ns);
+	m->lost = true;
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
 		if (dr_channel_ready(c->ch) >= 0 &&
 			(rule->verdict == DR_PEER_GONE ||
@@ -66,7 +54,8 @@ static bool can_ask(const struct dr_manager *m, unsigned r)
 static void heard(struct dr_manager *m)
 {
 	if (m->lost)
-		tell_lost(m, false, 0);
+		tell(m, false, 0);
+	m->lost = false;
 	for (unsigned r = 0; m->ask_ns != 0 && r < m->prm.n_rails; r++)
 		if (can_ask(m, r))
 			m->peer->rail[r].rail->ops->rail_ask(m->peer->rail[r].rail, m->now, NULL);
@@ -146,7 +135,6 @@ void dr_manager_watch_silence(struct dr_manager *m)
 
 	if (e.silent_ns < DR_SILENT_NS) {
 		heard(m);
-		e.stands = peer_stands(m);
 	} else if (m->now < m->ask_ns) {
 		return;
 	} else {

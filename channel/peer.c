@@ -27,7 +27,6 @@
  * the endpoints.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
-static const int64_t STANDS_NS = 100 * DR_NS_PER_MS;
 
 /* When the manager comes for a tick that is due at next_ns. */
 static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
@@ -300,7 +299,7 @@ void dr_peer_join(struct dr_manager *m)
 	dr_peer_lock(m);
 	m->next = p->managers;
 	p->managers = m;
-	m->look_ns = m->looked_ns = m->now;
+	m->look_ns = m->now;
 	/* They do not all come at once: the lock would be taken. */
 	m->lag_ns = m->prm.heartbeat_ns / LAG_PART;
 	m->lag_ns += m->lag_ns * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
@@ -354,25 +353,11 @@ bool dr_peer_news(const struct dr_manager *m)
 	       m->verdicts_seen != atomic_load_explicit(&m->peer->verdicts, memory_order_relaxed);
 }
 
-void dr_peer_stand(struct dr_manager *m)
-{
-	struct dr_peer *p = m->peer;
-	int64_t since = m->now - DR_MAX(STANDS_NS, 4 * p->hb.interval_ns);
-	uint64_t stand = 0;
-
-	for (const struct dr_manager *o = p->managers; o; o = o->next)
-		if (o != m && !o->closing && o->looked_ns < since &&
-			o->prm.position < DR_POSITIONS_MAX)
-			stand |= 1ull << o->prm.position;
-	dr_hb_stand(&p->hb, stand);
-}
-
 bool dr_peer_looked(struct dr_manager *m, const struct dr_hb_out *out)
 {
 	struct dr_peer *p = m->peer;
 	bool full;
 
-	m->looked_ns = m->now;
 	if (out->full)
 		atomic_fetch_add_explicit(&p->ticks, 1, memory_order_relaxed);
 	full = ticked(m);

@@ -26,7 +26,6 @@ static struct dr_manager_params params(struct group *g, struct dr_sim_rail_param
 {
 	struct dr_manager_params mp = { .transport = dr_sim_ops(DR_SIM_STREAM),
 		.gpu = k,
-		.position = k,
 		.n_rails = RAILS,
 		.connector = rp->node == 0,
 		.window = 4,
@@ -258,72 +257,6 @@ static void one_stands(unsigned k, unsigned end)
 	assert_int_equal(downs(&g, 0), 0);
 	for (unsigned i = 0; i < MANAGERS; i++)
 		assert_int_equal(g.mb[i].p.losses[!end], 0);
-	group_close(&g);
-}
-
-/* The process is not silent, so that it has to say which of its managers stands; all rails are busy with bytes of the
- * others. */
-static void test_the_peer_waits_for_a_manager_that_stands(void **state)
-{
-	struct group g;
-	struct dr_manager *waits;
-
-	(void)state;
-	group_open(&g);
-	waits = g.mb[1].p.m[0];
-	stall(&g, 1, 1, 1000 * BEAT_NS);
-	for (unsigned i = 0; i < 4000; i++) {
-		for (unsigned r = 0; r < RAILS; r++) {
-			struct dr_path *path =
-				dr_channel_path(dr_manager_channel_at(g.mb[0].p.m[1], 0), r);
-
-			dr_path_sent(path, dr_sim_world_now(g.w[0]));
-		}
-		go(&g, BEAT_NS / 4);
-		if (i > 80)
-			assert_true(waits->stalled);
-	}
-	assert_in_range(g.mb[1].p.stalls[0], 8, 10); /* once per second, after the first one */
-	assert_int_equal(g.mb[0].p.stalls[0] + g.mb[0].p.stalls[1] + g.mb[1].p.stalls[1], 0);
-	assert_false(g.mb[0].p.m[0]->stalled);
-	go(&g, 3 * BEAT_NS);
-	assert_false(waits->stalled);
-	assert_int_equal(g.mb[1].p.losses[0], 0);
-	assert_int_equal(downs(&g, 0) + downs(&g, 1), 0);
-	group_close(&g);
-}
-
-/* The thread of a manager that closes ends: nobody waits for it. */
-static void test_nobody_waits_for_a_manager_that_closes(void **state)
-{
-	struct group g;
-
-	(void)state;
-	group_open(&g);
-	dr_manager_close(g.mb[1].p.m[1], dr_sim_world_now(g.w[0]));
-	stall(&g, 1, 1, 100 * BEAT_NS);
-	go(&g, 100 * BEAT_NS);
-	assert_false(g.mb[1].p.m[0]->stalled);
-	group_close(&g);
-}
-
-/* What was said once counts for a short time only. */
-static void test_a_report_of_a_manager_that_stands_ages(void **state)
-{
-	struct group g;
-	struct dr_manager *m;
-	struct dr_hb *h;
-
-	(void)state;
-	group_open(&g);
-	m = g.mb[1].p.m[0];
-	h = &g.peer[0]->hb;
-	stall(&g, 1, 1, 50 * BEAT_NS);
-	go(&g, 30 * BEAT_NS);
-	assert_true(m->stalled);
-	assert_true(dr_hb_peer_stands(h, 1, dr_sim_world_now(g.w[0])));
-	assert_false(dr_hb_peer_stands(h, 0, dr_sim_world_now(g.w[0])));
-	assert_false(dr_hb_peer_stands(h, 1, dr_sim_world_now(g.w[0]) + 11 * BEAT_NS));
 	group_close(&g);
 }
 
@@ -685,9 +618,6 @@ int main(void)
 		cmocka_unit_test(test_one_stream_per_rail),
 		cmocka_unit_test(test_every_manager_leaves_a_rail_that_fell),
 		cmocka_unit_test(test_heartbeats_go_on_while_one_manager_stands),
-		cmocka_unit_test(test_the_peer_waits_for_a_manager_that_stands),
-		cmocka_unit_test(test_nobody_waits_for_a_manager_that_closes),
-		cmocka_unit_test(test_a_report_of_a_manager_that_stands_ages),
 		cmocka_unit_test(test_a_process_that_stands_is_not_a_rail_that_fell),
 		cmocka_unit_test(test_another_manager_drives_when_the_driver_leaves),
 		cmocka_unit_test(test_nobody_waits_for_the_lock),

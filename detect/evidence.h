@@ -53,7 +53,6 @@ struct dr_peer_evidence {
 	bool pending;	       /* there are questions whose answer is not overdue */
 	bool blind;	       /* nothing tells of its kernel */
 	bool path_up;	       /* a path is up here */
-	bool stands;	       /* its process says so of the worker at the other end */
 };
 
 #endif

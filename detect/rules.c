@@ -151,11 +151,6 @@ static const int64_t BLIND_NS = 60 * DR_NS_PER_S;
 
 static bool peer_heard(const struct dr_peer_evidence *e)
 {
-	return e->silent_ns < DR_SILENT_NS && !e->stands;
-}
-
-static bool peer_says_it_stands(const struct dr_peer_evidence *e)
-{
 	return e->silent_ns < DR_SILENT_NS;
 }
 
@@ -195,7 +190,6 @@ static bool nothing_holds(const struct dr_peer_evidence *e)
 
 static const struct dr_peer_rule peer_rules[] = {
 	{ "peer-heard", peer_heard, DR_PEER_RUNS, 0, NULL },
-	{ "worker-stands", peer_says_it_stands, DR_PEER_STANDS, 0, "the peer's worker stands" },
 	{ "process-ended", peer_refuses, DR_PEER_GONE, -ECONNRESET,
 		"the peer's process has ended: its host refuses connections" },
 	{ "process-stands", peer_kernel_answers, DR_PEER_STANDS, 0,

@@ -25,8 +25,6 @@ static void rules_of_the_peer(void **state)
 		{ { .silent_ns = 99 }, "peer-heard", DR_PEER_RUNS, 0 },
 		{ { .silent_ns = 99, .unanswered_ns = 9999, .refused = true }, "peer-heard",
 			DR_PEER_RUNS, 0 },
-		{ { .silent_ns = 99, .stands = true }, "worker-stands", DR_PEER_STANDS, 0 },
-		{ { .silent_ns = 100, .stands = true }, "undecided", DR_PEER_UNKNOWN, 0 },
 		{ { .silent_ns = 100 }, "undecided", DR_PEER_UNKNOWN, 0 },
 		{ { .silent_ns = 100, .refused = true }, "process-ended", DR_PEER_GONE,
 			-ECONNRESET },

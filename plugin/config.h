@@ -22,8 +22,8 @@ enum ha_transport { HA_TRANSPORT_AUTO, HA_TRANSPORT_TCP, HA_TRANSPORT_VERBS };
 enum ha_family { HA_FAMILY_ANY, HA_FAMILY_INET, HA_FAMILY_INET6 };
 
 enum {
-	HA_THREADS_MAX = 32, /* with the inline manager fewer than DR_POSITIONS_MAX */
-	HA_LANES_MAX = 16,   /* of one thread; fewer than DR_CHANNELS_MAX */
+	HA_THREADS_MAX = 32,
+	HA_LANES_MAX = 16, /* of one thread; fewer than DR_CHANNELS_MAX */
 	HA_EAGER_MAX = 256 << 10,
 	HA_PATH_BYTES = 512,
 };

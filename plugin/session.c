@@ -134,7 +134,7 @@ static struct dr_manager_params manager_params(const struct ha_session *s, unsig
 {
 	struct dr_manager_params p = s->prm.manager;
 
-	p.gpu = p.position = position;
+	p.gpu = position;
 	p.connector = s->prm.connector;
 	p.window = position == 0 ? HA_SLOTS : HA_WINDOW;
 	p.peer = s->peer;

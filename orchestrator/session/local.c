@@ -39,7 +39,6 @@ static void manager_params(const struct dr_local *l, unsigned position, struct d
 {
 	dr_plan_manager(l->plan, l->side, m);
 	m->gpu = l->plan->gpu[position][l->side];
-	m->position = position;
 	m->port_min = l->s->opt->data_port_min;
 	m->port_max = l->s->opt->data_port_max;
 	memcpy(m->token, dr_control_token(l->s->control), DR_TOKEN_LEN);

@@ -524,8 +524,7 @@ static void on_report(struct dr_local *l, const struct dr_report *rep)
 		break;
 	case DR_REP_SILENCE:
 		event(l, rep, "silence",
-			rep->flag && rep->value > 0 ? stopped(l)
-			: rep->flag	 ? "the peer's worker is stopped; others of its process run"
+			rep->flag	 ? stopped(l)
 			: rep->value > 0 ? "every rail is silent and nothing answers"
 					 : "a rail is heard again");
 		break;

@@ -213,7 +213,6 @@ static void strike(struct sim_run *r, unsigned i, int64_t now)
 		stall(r, f, now);
 		break;
 	case F_WORKER:
-	case F_WORKER_STOP:
 		stall_workers(r, f, now);
 		break;
 	case F_REPLAY:

@@ -142,7 +142,6 @@ static int make_managers(struct sim_run *r, unsigned end, struct dr_manager_para
 		wk->start_at = wk->due_ns = DR_NEVER;
 		rp.port = k;
 		p->gpu = 3 + k;
-		p->position = k;
 		p->poller = &wk->poller;
 		p->arg = wk;
 		if (dr_manager_create(p, &wk->m, &e) != 0 || open_channels(r, wk, &e) != 0) {

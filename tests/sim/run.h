@@ -59,14 +59,13 @@ enum sim_fault_kind {
 	F_LOSE,	 /* control frames of some kinds are lost, also those that a stream had delivered */
 	F_CLOSE, /* a user gives a channel up */
 	F_STALL, /* an end stands still, its clock runs */
-	F_WORKER, /* some managers of an end do */
+	F_WORKER, /* some managers of an end do, for less than a second */
 	F_CLOCK,  /* and its clock stands still too */
 	F_CONTROL,
 	F_STRANGERS, /* at the listeners of paths */
 	F_HALF,	     /* the next handshakes of paths break half-way */
 	/* the end, of a channel or of all */
-	F_STOP,	       /* an end stands still for seconds, or half a minute */
-	F_WORKER_STOP, /* some managers of an end do, up to a quarter of a minute */
+	F_STOP, /* an end stands still for seconds, or half a minute */
 	F_DEREG,
 	F_STUCK, /* a fence that fails */
 	F_KILL,

@@ -8,7 +8,7 @@
 const char *const sim_fault_names[F_KINDS] = { "cut", "cut-one-way", "link-down", "flap", "flaps",
 	"break", "blink", "clog", "mute", "completion", "credit", "dup", "replay", "lose", "close",
 	"stall", "worker-stall", "clock-stall", "control", "strangers", "half-handshake", "stop",
-	"worker-stop", "dereg", "stuck-fence", "kill", "both-cut" };
+	"dereg", "stuck-fence", "kill", "both-cut" };
 const char *const sim_step_names[SIM_STEPS] = { "time", "sender in SWITCH", "sender has ANSWER",
 	"sender in DRAIN", "planned switch", "sender fences", "receiver fences",
 	"receiver in NOTIFY", "receiver in FENCE", "dialling", "replay" };
@@ -237,18 +237,12 @@ static void draw_more(struct sim_schedule *s, struct dr_rng *g)
 /* Faults of single managers. */
 static void draw_stalls(struct sim_schedule *s, struct dr_rng *g)
 {
-	bool alone = dr_rng_chance(g, 1, 2);
-
 	if (s->n_managers == 1)
 		return;
-	if (dr_rng_chance(g, 1, 4)) {
-		if (alone)
-			s->n_faults = 0;
-		add(s, g, F_WORKER_STOP,
-			100 * DR_NS_PER_MS + up_to(g, PICK(g, 1, 1, 3, 15) * DR_NS_PER_S));
-	}
+	if (dr_rng_chance(g, 1, 8))
+		s->n_faults = 0;
 	for (unsigned n = (unsigned)dr_rng_below(g, 3); n > 0; n--)
-		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300) * DR_NS_PER_MS));
+		add(s, g, F_WORKER, up_to(g, PICK(g, 2, 10, 90, 300, 700) * DR_NS_PER_MS));
 }
 
 /* Half of the outages are longer than a kernel repeats what has no answer. */
@@ -300,7 +294,7 @@ static void follows(struct sim_schedule *s)
 			outages++;
 		else if (k == F_REPLAY || k == F_LOSE || k == F_STALL || k == F_CLOCK ||
 			 k == F_CONTROL || k == F_STRANGERS || k == F_STOP || k == F_DUP ||
-			 k == F_WORKER || k == F_WORKER_STOP)
+			 k == F_WORKER)
 			harmless++;
 		else
 			others++;
