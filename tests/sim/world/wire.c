@@ -438,11 +438,11 @@ static void lane_fire(struct dr_sim_world *w, const struct sim_event *ev)
 	if (sim_link_dead(w, c->rail, from) || head->bytes > w->link[c->rail][from].passes ||
 		drop(w, c->rail, from)) {
 		lost(c, from, ev->lane);
-	} else if (gone && sim_is_stream(w)) { /* the peer's kernel answers with a reset */
+	} else if (gone && sim_is_stream(w) && !sim_link_dead(w, c->rail, to)) {
+		/* The peer's kernel answers with a reset. */
 		sim_seg_free(w, sim_seg_pop(&l->wire));
 		arm_head(c, from, ev->lane);
-		if (!sim_link_dead(w, c->rail, to))
-			sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
+		sim_path_broke_later(c, from, sim_link_delay(w, c->rail, to), -ECONNRESET);
 	} else if (gone) {
 		lost(c, from, ev->lane);
 	} else if (!in && !fits(dst, head)) {
