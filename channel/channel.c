@@ -438,16 +438,3 @@ int dr_channel_active(const struct dr_channel *ch)
 {
 	return ch->fo.active == DR_FO_NONE ? -1 : (int)ch->fo.active;
 }
-
-bool dr_channel_sending(
-	struct dr_channel *ch, unsigned *path, uint32_t *gen, struct dr_path_stats *out)
-{
-	int64_t since;
-
-	if (!dr_channel_owed(ch, path, &since))
-		return false;
-	*gen = ch->path[*path].gen;
-	*out = (struct dr_path_stats){ 0 };
-	ch->path[*path].path->ops->stats(ch->path[*path].path, out);
-	return true;
-}

@@ -124,10 +124,9 @@ struct dr_channel_params {
 	unsigned window;		/* messages in flight, 1..DR_CHANNEL_WINDOW_MAX */
 	struct dr_rail *rail[DR_PATHS]; /* rail[1] NULL: no shadow */
 	bool failback;
-	int64_t hold_down_ns;	  /* time the primary must be healthy before failback */
-	int64_t lost_after_ns;	  /* the channel ends after this time without any path */
-	int64_t stuck_after_ns;	  /* longest time without an acknowledgement while the rail works */
-	struct dr_poller *poller; /* NULL: the owner calls dr_channel_progress */
+	int64_t hold_down_ns;	/* time the primary must be healthy before failback */
+	int64_t lost_after_ns;	/* the channel ends after this time without any path */
+	int64_t stuck_after_ns; /* longest time without an acknowledgement while the rail works */
 	/* Lowered to dr_channel_deadline() when that is earlier, and then host->sooner is called;
 	 * may be NULL. */
 	int64_t *due_ns;
@@ -148,8 +147,6 @@ int dr_channel_handle(struct dr_channel *ch, struct dr_handle *out);
  * -EPROTO: the handle is malformed or belongs to another channel. A channel that has ended returns its error. */
 int dr_channel_start(struct dr_channel *ch, const struct dr_handle *h, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
-/* The time of dr_channel_start; DR_NEVER: not started yet. */
-int64_t dr_channel_started_ns(const struct dr_channel *ch);
 /* 1 the channel carries data; 0 not yet, or a switch is under way; -errno it has ended. */
 int dr_channel_ready(const struct dr_channel *ch);
 
@@ -227,9 +224,6 @@ void dr_channel_probe_path(struct dr_channel *ch, unsigned index, bool all, int6
 /* Sender in RUN or DRAIN: data on the active path waits for the peer's acknowledgement. *since_ns: of the last
  * acknowledgement by the peer or its transport, or when the first of it was posted. */
 bool dr_channel_owed(const struct dr_channel *ch, unsigned *path, int64_t *since_ns);
-/* Sender with data that waits for an acknowledgement: its active path, the generation and statistics of it. */
-bool dr_channel_sending(
-	struct dr_channel *ch, unsigned *path, uint32_t *gen, struct dr_path_stats *out);
 /* The path that carries the data; -1: none now. */
 int dr_channel_active(const struct dr_channel *ch);
 /* When data was acknowledged last, by the peer or its transport, as far as it was asked (sender),

@@ -179,11 +179,6 @@ int dr_channel_start(
 	return 0;
 }
 
-int64_t dr_channel_started_ns(const struct dr_channel *ch)
-{
-	return ch->started_ns;
-}
-
 int dr_channel_ready(const struct dr_channel *ch)
 {
 	if (ch->fo.state == DR_FO_DEAD)

@@ -64,8 +64,7 @@ struct dr_manager_ops {
 	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
-	 * fail, those that were started lately a little later, or (silent_ns 0) the peer is
-	 * heard again. */
+	 * fail, or (silent_ns 0) the peer is heard again. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 

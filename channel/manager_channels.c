@@ -113,7 +113,6 @@ static int make_channel(struct mgr_channel *c, uint32_t id, bool sender, struct 
 		.hold_down_ns = p->hold_down_ns,
 		.lost_after_ns = p->lost_after_ns,
 		.stuck_after_ns = dr_manager_stuck_ns(p),
-		.poller = p->poller,
 		.due_ns = &c->due_ns,
 		.ops = p->ops ? &p->ops->channel : NULL,
 		.arg = p->arg,

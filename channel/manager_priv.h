@@ -59,9 +59,8 @@ struct mgr_rail {
 
 /* A sending channel at the last sample of the rates. */
 struct mgr_flow {
-	bool known; /* the transport was asked: */
-	unsigned path;
-	uint32_t gen;
+	struct dr_path
+		*path; /* the one that was asked; NULL: none. Only to compare: it may be gone */
 	uint64_t acked, unacked;
 	int64_t held_ns, busy_ns;
 };

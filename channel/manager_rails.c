@@ -209,23 +209,6 @@ static void send_heartbeats(struct dr_manager *m, const struct dr_hb_out *out)
 			send_heartbeat(m, r, out);
 }
 
-/* Of the paths on rail r that were read lately, the shortest of the longest times between two reads. */
-static int64_t reading_gap(struct dr_manager *m, unsigned r)
-{
-	int64_t gap = 0;
-
-	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		for (unsigned i = 0; i < DR_PATHS; i++) {
-			struct dr_path *p = dr_channel_path(c->ch, i);
-
-			if (!p || p->rx_gap_ns == 0 || p->rail->index != r)
-				continue;
-			gap = gap != 0 ? DR_MIN(gap, p->rx_gap_ns) : p->rx_gap_ns;
-			p->rx_gap_ns = 0;
-		}
-	return gap;
-}
-
 /* The last sign of life on rail r that was read. */
 static int64_t heard_ns(const struct dr_manager *m, unsigned r)
 {
@@ -363,8 +346,9 @@ static void watch_doubts(struct dr_manager *m)
 static void pass_gaps(struct dr_manager *m, bool ticked)
 {
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {
-		int64_t *all = &m->peer->rail[r].gap_ns, gap = reading_gap(m, r);
+		int64_t *all = &m->peer->rail[r].gap_ns, gap = m->rail[r].rail->rx_gap_ns;
 
+		m->rail[r].rail->rx_gap_ns = 0;
 		*all = *all != 0 && gap != 0 ? DR_MIN(*all, gap) : DR_MAX(*all, gap);
 		if (!ticked)
 			continue;

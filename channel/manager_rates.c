@@ -32,19 +32,21 @@ struct sample {
 static void ask(const struct dr_manager *m, struct mgr_channel *c, struct sample of[DR_RAILS_MAX])
 {
 	struct mgr_flow was = c->flow, *f = &c->flow;
-	struct dr_path_stats s;
-	int64_t dt = m->now - m->sampled_ns;
+	struct dr_path_stats s = { 0 };
+	int64_t since, dt = m->now - m->sampled_ns;
 	struct sample *sample;
+	unsigned i;
 
-	f->known = dr_channel_sending(c->ch, &f->path, &f->gen, &s);
-	if (!f->known)
+	f->path = dr_channel_owed(c->ch, &i, &since) ? dr_channel_path(c->ch, i) : NULL;
+	if (!f->path)
 		return;
-	sample = &of[dr_channel_path(c->ch, f->path)->rail->index];
+	f->path->ops->stats(f->path, &s);
+	sample = &of[f->path->rail->index];
 	f->acked = s.acked_bytes;
 	f->unacked = s.window_shut ? 0 : s.unacked_bytes;
 	f->held_ns = s.held_ns;
 	f->busy_ns = s.busy_ns;
-	if (!was.known || was.path != f->path || was.gen != f->gen || f->acked < was.acked)
+	if (was.path != f->path || f->acked < was.acked)
 		return;
 	sample->waited |= (was.unacked > f->acked - was.acked ||
 				  ((f->busy_ns - was.busy_ns) * 100 >= dt * BUSY_PERCENT &&

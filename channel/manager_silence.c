@@ -31,16 +31,13 @@ static void report_silence(struct dr_manager *m, bool stalled, int64_t silent_ns
 		tell(m, stalled, silent_ns);
 }
 
-/* A channel that was started during the silence has as much time as those before it had. */
 static void end_channels(struct dr_manager *m, const struct dr_peer_rule *rule, int64_t silent_ns)
 {
 	if (!m->lost)
 		tell(m, false, silent_ns);
 	m->lost = true;
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
-		if (dr_channel_ready(c->ch) >= 0 &&
-			(rule->verdict == DR_PEER_GONE ||
-				m->now - dr_channel_started_ns(c->ch) >= m->prm.lost_after_ns))
+		if (dr_channel_ready(c->ch) >= 0)
 			dr_channel_fail(c->ch, rule->err, rule->says, m->now);
 }
 

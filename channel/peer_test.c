@@ -575,7 +575,7 @@ static void test_the_shortest_gap_of_all_managers_counts(void **state)
 				dr_path_heard(path[end], dr_sim_world_now(g.w[0]));
 				dr_path_sent(path[end], dr_sim_world_now(g.w[0]));
 			}
-			path[0]->rx_gap_ns = (k == 0 ? 150 : 2) * DR_NS_PER_MS;
+			path[0]->rail->rx_gap_ns = (k == 0 ? 150 : 2) * DR_NS_PER_MS;
 		}
 		go(&g, BEAT_NS / 10);
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "detect/rate.h"
 
-#include <stdio.h>
 #include <string.h>
 
 /*
@@ -125,27 +124,4 @@ void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_st
 	if (p->degraded)
 		out->versus_bps = r->rail[p->versus].capacity;
 	pthread_mutex_unlock(&r->lock);
-}
-
-static int format_rate(double bps, char *buf, size_t len)
-{
-	double unit = bps >= 1e9 ? 1e9 : bps >= 1e6 ? 1e6 : 1e3;
-
-	return snprintf(buf, len, "%.*f %cb/s", bps / unit < 100 ? 1 : 0, bps / unit,
-		unit == 1e9   ? 'G'
-		: unit == 1e6 ? 'M'
-			      : 'k');
-}
-
-void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len)
-{
-	char rate[32], other[32];
-
-	format_rate(s->degraded ? s->bps : s->carries_bps, rate, sizeof(rate));
-	format_rate(s->versus_bps, other, sizeof(other));
-	if (s->degraded)
-		snprintf(buf, len, "degraded: %s measured, rail %u carries %s", rate, s->versus,
-			other);
-	else
-		snprintf(buf, len, "no longer degraded: it carries %s or more", rate);
 }

@@ -60,7 +60,5 @@ void dr_rail_rates_fini(struct dr_rail_rates *r);
 bool dr_rate_acked(
 	struct dr_rail_rates *r, unsigned rail, uint64_t bytes, int64_t waited_ns, int64_t now);
 void dr_rail_rates_get(struct dr_rail_rates *r, unsigned rail, struct dr_rate_state *out);
-/* "rail 0 is degraded: ..." without the rail's name, for people. */
-void dr_rate_describe(const struct dr_rate_state *s, char *buf, size_t len);
 
 #endif

@@ -308,6 +308,7 @@ struct dr_rail {
 	/* The latest of its paths' rx_last_ns and tx_last_ns so far. Written by its thread, for others to look at; relaxed,
 	 * since only the times matter. */
 	_Atomic int64_t rx_last_ns, tx_last_ns;
+	int64_t rx_gap_ns; /* longest time between two reads of bytes; the owner resets it */
 };
 
 static inline int dr_rail_handle(struct dr_rail *r, struct dr_handle *out)
@@ -323,7 +324,6 @@ struct dr_path {
 	void *user; /* the channel's, set after create */
 	/* Kept by the kind from the times passed in, so that reading them costs nothing. */
 	int64_t rx_last_ns; /* when the last byte of any sort came; 0: never */
-	int64_t rx_gap_ns;  /* longest time between two such reads; the owner resets it */
 	/* Last send that the peer's process notices at once, which replaces a heartbeat; 0: never. A
 	 * remote write is noticed when the whole part has arrived; a HELLO by no path. */
 	int64_t tx_last_ns;
@@ -332,8 +332,10 @@ struct dr_path {
 /* For the kinds: bytes arrived on p. */
 static inline void dr_path_heard(struct dr_path *p, int64_t now_ns)
 {
-	if (p->rx_last_ns != 0)
-		p->rx_gap_ns = DR_MAX(p->rx_gap_ns, now_ns - p->rx_last_ns);
+	int64_t last = atomic_load_explicit(&p->rail->rx_last_ns, memory_order_relaxed);
+
+	if (last != 0)
+		p->rail->rx_gap_ns = DR_MAX(p->rail->rx_gap_ns, now_ns - last);
 	p->rx_last_ns = now_ns;
 	atomic_store_explicit(&p->rail->rx_last_ns, now_ns, memory_order_relaxed);
 }

@@ -158,7 +158,13 @@ static void on_degraded(void *arg, unsigned rail, const struct dr_rate_state *st
 	struct dr_report r = { .kind = DR_REP_DEGRADED, .rail = rail, .flag = st->degraded };
 
 	(void)now_ns;
-	dr_rate_describe(st, r.text, sizeof(r.text));
+	if (st->degraded)
+		snprintf(r.text, sizeof(r.text),
+			"degraded: %.3g Gb/s measured, rail %u carries %.3g Gb/s", st->bps / 1e9,
+			st->versus, st->versus_bps / 1e9);
+	else
+		snprintf(r.text, sizeof(r.text), "no longer degraded: it carries %.3g Gb/s or more",
+			st->carries_bps / 1e9);
 	dr_engine_report(arg, &r);
 }
 
