@@ -53,8 +53,10 @@ said() {
 	shape rail0 2gbit
 	pair -g 0,1 --map "0=rail0,rail1;1=rail1,rail0" -D 6
 	shape rail0 100mbit 200ms # a shorter queue drops whole flights, which may look like a failure
-	judge 500 wait_for said 'rail 0 \(rail0 -> rail0\) is degraded: 0\.(0[6-9]|1)[0-9]* Gb/s measured, rail 1 carries'
 	finish
+	jq -e '[.nics[] | select(.side == "client" and .name == "rail1")][0].gbps < 1.2' result.json &&
+		skip "not judged: this machine carries less than twelve times as much on the other rail"
+	judge 500 said 'rail 0 \(rail0 -> rail0\) is degraded: 0\.(0[6-9]|1)[0-9]* Gb/s measured, rail 1 carries'
 	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail0")][0] |
 		.degraded and .measured_gbps > 0.06 and .measured_gbps < 0.12'
 	judge 100 holds result.json '[.nics[] | select(.side == "client" and .name == "rail1")][0].degraded == false'
