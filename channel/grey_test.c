@@ -472,36 +472,6 @@ static void test_a_question_ends(void **state)
 	flow_close(&f);
 }
 
-/* What one connection has acknowledged, and what waited there, says nothing about the next one on the same path. */
-static void test_a_rate_is_that_of_one_connection(void **state)
-{
-	struct dr_path_stats st = { .unacked_bytes = 5000 };
-	const struct dr_transport_ops *path_ops;
-	struct dr_rate_state rate;
-	struct dr_channel *ch;
-
-	(void)state;
-	for (unsigned anew = 0; anew < 2; anew++) {
-		grey_open(&f, &st, UINT32_MAX);
-		dr_sim_cut(f.p.w, 1, DR_SIM_BOTH, true);
-		acked_step = 10;
-		ch = dr_manager_channel_at(f.p.m[0], 0);
-		path_ops = dr_channel_path(ch, 0)->ops;
-		flow_for(&f, 700 * DR_NS_PER_MS);
-		for (unsigned i = 0; i < 4; i++) {
-			if (anew)
-				dr_channel_break_path(ch, 0, dr_sim_world_clock(f.p.w, 0));
-			while (!dr_channel_path_up(ch, 0))
-				flow_for(&f, DR_NS_PER_MS);
-			dr_channel_path(ch, 0)->ops = path_ops;
-			flow_for(&f, 250 * DR_NS_PER_MS);
-		}
-		dr_rail_rates_get(f.p.m[0]->rates, 0, &rate);
-		assert_int_equal(rate.bps > 0 && rate.bps < 1e4, !anew);
-		flow_close(&f);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -524,7 +494,6 @@ int main(void)
 		cmocka_unit_test(test_a_receiver_that_nothing_answers_leaves_the_path),
 		cmocka_unit_test(test_an_idle_receiver_costs_one_question),
 		cmocka_unit_test(test_a_question_ends),
-		cmocka_unit_test(test_a_rate_is_that_of_one_connection),
 		cmocka_unit_test(test_segments_that_the_kernel_holds_back),
 		cmocka_unit_test(test_segments_before_the_suspicion),
 		cmocka_unit_test(test_segments_of_another_rail),

@@ -7,7 +7,6 @@
 #include "channel/frame.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -147,7 +146,6 @@ int dr_manager_destroy(struct dr_manager *m)
 		m->rail[r].rail->ops->rail_close(m->rail[r].rail);
 		m->rail[r].rail->ops->rail_fini(m->rail[r].rail);
 	}
-	dr_rail_rates_fini(&m->own_rates);
 	dr_free(m);
 	return rc;
 }
@@ -166,8 +164,6 @@ int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out
 	m->prm = *p;
 	dr_dgram_end_init(&m->dgram, (uint16_t)p->gpu, p->connector, p->token);
 	m->owed_ns = m->due_ns = DR_NEVER;
-	m->rates = p->rates ? p->rates : &m->own_rates;
-	dr_rail_rates_init(&m->own_rates, p->n_rails);
 	if (m->prm.lost_after_ns == 0)
 		m->prm.lost_after_ns = DR_LOST_AFTER_NS;
 	dr_peer_init(&m->own_peer, p, p->gpu);
@@ -200,7 +196,7 @@ int dr_manager_start(
 	if (n != dr_manager_handle_count(m))
 		return dr_err_set(e, -EPROTO, "gpu %u: the peer sent %u handles, expected %u",
 			m->prm.gpu, n, dr_manager_handle_count(m));
-	m->now = m->sampled_ns = now;
+	m->now = now;
 	m->owed_ns = DR_NEVER;
 	for (unsigned i = 0; i < n; i++) {
 		int rc = m->rail[i].rail->ops->rail_peer(m->rail[i].rail, h[i].bytes, h[i].len, e);
@@ -208,8 +204,6 @@ int dr_manager_start(
 		if (rc != 0)
 			return rc;
 	}
-	for (unsigned i = 0; i < m->prm.n_rails; i++)
-		m->waited_ns[i] = DR_NEVER;
 	if (!m->peer->shared)
 		dr_hb_start(m->hb, now);
 	m->started = true;
@@ -242,8 +236,7 @@ static void watch_self(struct dr_manager *m)
 	int64_t late = m->started ? m->now - DR_MAX(dr_peer_due(m), m->ticked_ns) : 0;
 
 	m->ticked_ns = m->now;
-	if (late > atomic_load_explicit(&m->rates->own_stall_ns, memory_order_relaxed))
-		atomic_store_explicit(&m->rates->own_stall_ns, late, memory_order_relaxed);
+	m->late_ns = DR_MAX(m->late_ns, late);
 	if (late < DR_MIN(m->prm.heartbeat_ns, DR_CHANNEL_STALL_NS))
 		return;
 	for (struct mgr_channel *c = m->channels; c; c = c->next)
@@ -280,6 +273,11 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 	if (m->started)
 		n += dr_manager_beat(m);
 	return n;
+}
+
+int64_t dr_manager_late_ns(const struct dr_manager *m)
+{
+	return m->late_ns;
 }
 
 int64_t dr_manager_deadline(const struct dr_manager *m)

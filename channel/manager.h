@@ -50,8 +50,6 @@ struct dr_manager_channel {
 
 struct dr_manager;
 struct dr_peer;
-struct dr_rail_rates;
-struct dr_rate_state;
 
 /* State of a rail, for logs and the result document. */
 enum dr_rail_state { DR_RAIL_ALIVE, DR_RAIL_SUSPECT, DR_RAIL_DOWN };
@@ -60,8 +58,6 @@ struct dr_manager_ops {
 	struct dr_channel_ops channel; /* arg is dr_manager_params.arg */
 	void (*rail)(
 		void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
-	/* The rail became degraded, or is no more; once per process. */
-	void (*degraded)(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns);
 	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
 	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
 	 * fail, or (silent_ns 0) the peer is heard again. */
@@ -94,7 +90,6 @@ struct dr_manager_params {
 	int sockbuf, dscp;
 	struct dr_poller *poller; /* NULL in the simulator: dr_manager_tick then drives all I/O */
 	struct dr_peer *peer; /* sends the heartbeats, see channel/peer.h; NULL: the manager does */
-	struct dr_rail_rates *rates; /* shared by the managers of a session; NULL: not shared */
 	const struct dr_manager_ops *ops;
 	void *arg;
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */
@@ -131,7 +126,7 @@ int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	DR_MUST_CHECK;
 /* After dr_channel_closed, else -EBUSY and nothing was done. Waits until nothing can access a buffer any more, and frees
  * the channel. Other channels go on. Another error: the channel is gone, but a connection could not be destroyed,
- * see dr_channel_stop. The owner may be told of a rail's rate here (ops.degraded). */
+ * see dr_channel_stop. */
 int dr_manager_remove_channel(struct dr_manager *m, struct dr_channel *ch, struct dr_err *e)
 	DR_MUST_CHECK;
 /* The channel with this number; NULL: there is none. */
@@ -142,6 +137,8 @@ int dr_manager_ready(const struct dr_manager *m);
 int dr_manager_tick(struct dr_manager *m, int64_t now_ns);
 /* Latest time for the next dr_manager_tick. */
 int64_t dr_manager_deadline(const struct dr_manager *m);
+/* The longest time that a tick came late: this process stood, or its owner did not come. */
+int64_t dr_manager_late_ns(const struct dr_manager *m);
 /* The owner is idle: sends what the channels held back. False: nothing was held back. */
 bool dr_manager_idle(struct dr_manager *m, int64_t now_ns);
 /* The link of device ifindex went down or up (netlink). */

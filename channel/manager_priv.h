@@ -5,7 +5,6 @@
 #include "channel/dgram.h"
 #include "channel/heartbeat.h"
 #include "channel/peer.h"
-#include "detect/rate.h"
 
 #include "base/poller.h"
 
@@ -57,14 +56,6 @@ struct mgr_rail {
 	uint64_t rx_segments, acked_wire;
 };
 
-/* A sending channel at the last sample of the rates. */
-struct mgr_flow {
-	struct dr_path
-		*path; /* the one that was asked; NULL: none. Only to compare: it may be gone */
-	uint64_t acked, unacked;
-	int64_t held_ns, busy_ns;
-};
-
 enum { DR_NO_RAIL = DR_RAILS_MAX };
 /* A channel, and all that its manager knows of it. */
 struct mgr_channel {
@@ -73,7 +64,6 @@ struct mgr_channel {
 	struct dr_channel *ch;
 	unsigned rail[DR_PATHS]; /* of its paths; DR_NO_RAIL: it has no shadow */
 	int64_t due_ns;		 /* not later than its deadline; lowered by the channel */
-	struct mgr_flow flow;
 };
 
 struct dr_manager {
@@ -108,10 +98,7 @@ struct dr_manager {
 	int64_t retry_ns;  /* not before, since another manager held the lock */
 	int64_t rails_ns;  /* own rails are looked after then */
 	int64_t ticked_ns; /* last dr_manager_tick */
-	/* manager_rates.c. waited_ns: data has waited on the rail since then; DR_NEVER. */
-	struct dr_rail_rates *rates, own_rates;
-	int64_t waited_ns[DR_RAILS_MAX];
-	int64_t sampled_ns;
+	int64_t late_ns;   /* see dr_manager_late_ns */
 };
 
 /* Rail r is down (err: -errno), or alive: sets its state and informs the channels that use it. */
@@ -127,8 +114,6 @@ void dr_manager_take_verdicts(struct dr_manager *m);
 int dr_manager_beat(struct dr_manager *m);
 /* manager_silence.c, at a full tick: if no rail is heard, asks the peer's kernel, and informs channels and owner. */
 void dr_manager_watch_silence(struct dr_manager *m);
-/* Samples the rates of the rails, if it is time. */
-void dr_manager_rates(struct dr_manager *m);
 
 /* manager_channels.c. */
 void dr_manager_tick_channels(struct dr_manager *m);

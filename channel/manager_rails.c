@@ -398,7 +398,6 @@ static int look(struct dr_manager *m)
 	dr_hb_tick(m->hb, busy, m->now, &out);
 	send_heartbeats(m, &out);
 	full = dr_peer_looked(m, &out);
-	dr_manager_rates(m);
 	if (full) {
 		pass_gaps(m, out.full);
 		if (m->owed_ns == DR_NEVER && m->prm.detect == DR_DETECT_FAST)

@@ -22,7 +22,6 @@ struct pair {
 	struct dr_sim_world *w;
 	struct dr_manager *m[2];
 	unsigned downs[2][RAILS], ups[2][RAILS]; /* verdicts reported */
-	bool slow[2][RAILS];			 /* degraded reported, and not taken back */
 	unsigned stalls[2], losses[2]; /* silence reported: the peer is stopped, or gone */
 	char cause[2][96];	       /* of the last switch reported */
 	int failed[2][FAILED];	       /* errors reported, by number modulo FAILED */
@@ -53,15 +52,6 @@ static inline void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_
 	t->p->losses[t->end] += !stalled && silent_ns > 0;
 }
 
-static inline void on_degraded(
-	void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns)
-{
-	struct told *t = arg;
-
-	(void)now_ns;
-	t->p->slow[t->end][rail] = st->degraded;
-}
-
 static inline void on_failed(
 	void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
 {
@@ -82,7 +72,6 @@ static inline void on_switched(void *arg, struct dr_channel *ch, const struct dr
 
 static const struct dr_manager_ops ops = { .rail = on_rail,
 	.silence = on_silence,
-	.degraded = on_degraded,
 	.channel = { .failed = on_failed, .switched = on_switched } };
 
 /* Channel c: its primary is rail c, end 0 sends. */

@@ -21,7 +21,6 @@
  *     in no other, and not against a suspicion that is younger.
  *  3. A verdict is a number that grows; each manager compares it with the last one that it took.
  *     Sleeping managers are woken for it.
- *  4. Locks are taken in this order: the peer's, then that of the rates.
  *
  * The same code serves a manager that has no common peer: the peer is its own, and its rails are
  * the endpoints.

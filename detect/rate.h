@@ -5,7 +5,6 @@
 #include "detect/detect.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 
 /*
@@ -44,8 +43,6 @@ struct dr_rate_state {
 };
 
 struct dr_rail_rates {
-	/* The longest time that a worker was late; relaxed, as an exception from the lock. */
-	_Atomic int64_t own_stall_ns;
 	pthread_mutex_t lock;
 	unsigned n_rails;
 	struct dr_rate_rail rail[DR_RATE_RAILS_MAX];

@@ -7,7 +7,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "detect/rate.h"
 #include "orchestrator/engine/engine.h"
 
 /*
@@ -112,6 +111,7 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 		return;
 	r.channel = s->number;
 	dr_flight_moved(&s->flight, g->now);
+	dr_rates_switched(&g->rates, s->number);
 	if (!s->sender && rec->last_delivery_ns && rec->first_delivery_ns) {
 		s->gap_start_ns = rec->last_delivery_ns;
 		s->gap_end_ns = rec->first_delivery_ns;
@@ -153,21 +153,6 @@ static void on_rail(
 	dr_engine_report(arg, &r);
 }
 
-static void on_degraded(void *arg, unsigned rail, const struct dr_rate_state *st, int64_t now_ns)
-{
-	struct dr_report r = { .kind = DR_REP_DEGRADED, .rail = rail, .flag = st->degraded };
-
-	(void)now_ns;
-	if (st->degraded)
-		snprintf(r.text, sizeof(r.text),
-			"degraded: %.3g Gb/s measured, rail %u carries %.3g Gb/s", st->bps / 1e9,
-			st->versus, st->versus_bps / 1e9);
-	else
-		snprintf(r.text, sizeof(r.text), "no longer degraded: it carries %.3g Gb/s or more",
-			st->carries_bps / 1e9);
-	dr_engine_report(arg, &r);
-}
-
 static void on_silence(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns)
 {
 	struct dr_report r = { .kind = DR_REP_SILENCE, .flag = stalled, .value = silent_ns };
@@ -182,7 +167,6 @@ static const struct dr_manager_ops manager_ops = {
 		.failed = on_failed,
 		.completed = on_completed },
 	.rail = on_rail,
-	.degraded = on_degraded,
 	.silence = on_silence,
 };
 
@@ -266,6 +250,7 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 	g->prm.manager.arg = g;
 	g->chunk_max = wp->chunk_max;
 	g->seed = wp->seed;
+	dr_rates_init(&g->rates, wp->rates);
 	g->client = wp->client;
 	g->trace = wp->trace_requests;
 	g->report = p->report;
@@ -550,4 +535,39 @@ int64_t dr_engine_spin_ns(const struct dr_engine *g)
 	/* With staging, a round trip has four additional copies. */
 	return DR_MIN(
 		SPIN_TURNS * g->ping.turn_ns, g->prm.gpu_buffers ? TURN_LONG_NS : SPIN_MAX_NS);
+}
+
+/* --- rates ------------------------------------------------------------------------------------ */
+
+static void report_rate(struct dr_engine *g, unsigned rail)
+{
+	struct dr_report r = { .kind = DR_REP_DEGRADED, .rail = rail };
+	struct dr_rate_state st;
+
+	dr_rail_rates_get(g->rates.judge, rail, &st);
+	r.flag = st.degraded;
+	if (st.degraded)
+		snprintf(r.text, sizeof(r.text),
+			"degraded: %.3g Gb/s measured, rail %u carries %.3g Gb/s", st.bps / 1e9,
+			st.versus, st.versus_bps / 1e9);
+	else
+		snprintf(r.text, sizeof(r.text), "no longer degraded: it carries %.3g Gb/s or more",
+			st.carries_bps / 1e9);
+	dr_engine_report(g, &r);
+}
+
+void dr_engine_watch(struct dr_engine *g, int64_t now)
+{
+	struct dr_channel *ch[DR_GPU_CHANNELS_MAX];
+	uint32_t changed;
+
+	atomic_store_explicit(&g->late_ns, dr_manager_late_ns(g->mgr), memory_order_relaxed);
+	if (g->state != DR_ENGINE_UP || !dr_rates_due(&g->rates, now))
+		return;
+	for (unsigned i = 0; i < g->n_streams; i++)
+		ch[i] = g->stream[i].ch;
+	changed = dr_rates_sample(&g->rates, ch, g->n_streams, now);
+	for (unsigned r = 0; changed >> r != 0; r++)
+		if (changed >> r & 1)
+			report_rate(g, r);
 }

@@ -7,6 +7,7 @@
 #include "orchestrator/engine/flight.h"
 #include "orchestrator/engine/gaps.h"
 #include "orchestrator/engine/integrity.h"
+#include "orchestrator/engine/rates.h"
 #include "orchestrator/engine/worker.h"
 #include "window/window.h"
 
@@ -136,6 +137,8 @@ struct dr_engine {
 	char first_wrong[sizeof(
 		((struct dr_report *)0)->text)]; /* its text; "": none in the phase */
 	struct dr_ping ping;
+	struct dr_rates rates;
+	_Atomic int64_t late_ns; /* see dr_manager_late_ns; for others to look at */
 	struct dr_hist *rtt, *cadence;
 	struct dr_gpu_buffers_copies copies_before; /* when the phase began */
 	struct dr_phase_result result;		    /* published */
@@ -155,6 +158,8 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 int dr_engine_alloc(struct dr_engine *g, struct dr_err *e) DR_MUST_CHECK;
 /* From one chunk of a buffer to the next. */
 size_t dr_engine_stride(uint32_t chunk_max);
+/* After a tick of the manager: how late it was, and, if it is time, what the rails carry. */
+void dr_engine_watch(struct dr_engine *g, int64_t now_ns);
 /* Begins to close the channels, to be driven until dr_manager_closed; its reports end. */
 void dr_engine_close(struct dr_engine *g);
 /* Close, wait until nothing accesses the buffers, free. */

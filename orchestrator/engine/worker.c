@@ -306,6 +306,16 @@ void dr_worker_live(
 	out->in_flight = s->sender ? out->posted - DR_MIN(out->posted, out->chunks_tx) : 0;
 }
 
+int64_t dr_worker_late_ns(const struct dr_worker *w)
+{
+	int64_t late = 0;
+
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		late = DR_MAX(
+			late, atomic_load_explicit(&w->gpu[i]->late_ns, memory_order_relaxed));
+	return late;
+}
+
 const struct dr_phase_result *dr_worker_result(const struct dr_worker *w, unsigned position)
 {
 	const struct dr_engine *g = engine_at(w, position);

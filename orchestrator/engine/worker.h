@@ -43,6 +43,8 @@ struct dr_worker_params {
 	uint64_t seed;
 	bool client;	     /* this end sends the first message of a round trip */
 	bool trace_requests; /* log post, test, completion of every request */
+	struct dr_rail_rates
+		*rates; /* of all workers (detect/rate.h); NULL: rates are not judged */
 };
 
 enum dr_report_kind {
@@ -170,6 +172,8 @@ int dr_worker_report_fd(const struct dr_worker *w);
 int dr_worker_next_report(struct dr_worker *w, struct dr_report *out);
 void dr_worker_live(
 	const struct dr_worker *w, unsigned position, unsigned channel, struct dr_live *out);
+/* The longest time so far that one of its managers was late, see dr_manager_late_ns; any thread. */
+int64_t dr_worker_late_ns(const struct dr_worker *w);
 /* After the last PHASE_DONE (or FAILED) of that GPU; `position` as in the parameters, as everywhere. */
 const struct dr_phase_result *dr_worker_result(const struct dr_worker *w, unsigned position);
 /* A channel at the last SNAPSHOT: its statistics, and a line of text for the stall report. */

@@ -315,6 +315,7 @@ void dr_worker_loop(struct dr_worker *w)
 		for (unsigned i = 0; i < w->prm.n_gpus; i++) {
 			about(w, i);
 			did |= dr_manager_tick(w->gpu[i]->mgr, now) > 0;
+			dr_engine_watch(w->gpu[i], now);
 			about(w, DR_ALL);
 		}
 		did |= run_commands(w);

@@ -43,7 +43,9 @@ void dr_local_record_processor(struct dr_local *l)
 
 	dr_fields_init(&dr_env_fields, &r);
 	r.side = (int)l->side;
-	r.stall_ns = atomic_load_explicit(&l->rates.own_stall_ns, memory_order_relaxed);
+	r.stall_ns = 0;
+	for (unsigned i = 0; i < l->n_workers; i++)
+		r.stall_ns = DR_MAX(r.stall_ns, dr_worker_late_ns(l->worker[i].w));
 	dr_limit_cpu("", &now);
 	if (isfinite(now.cpus)) {
 		r.throttled = now.throttled - l->cpu_before.throttled;

@@ -68,7 +68,6 @@ static int gpu_params(struct dr_local *l, struct dr_local_gpu *g, struct dr_work
 
 	manager_params(l, g->position, &p->manager);
 	p->n_channels = dr_plan_channels(l->plan, l->side, g->position, p->channel);
-	p->manager.rates = &l->rates;
 	p->position = g->position;
 	p->gpu = g->number;
 	p->n_bulk = n_bulk;
@@ -95,7 +94,8 @@ static int make_worker(struct dr_local *l, struct dr_local_worker *w, struct dr_
 		.chunk_max = l->plan->chunk_max,
 		.seed = l->plan->seed,
 		.client = l->side == DR_PLAN_CLIENT,
-		.trace_requests = l->s->opt->verbose >= 3 };
+		.trace_requests = l->s->opt->verbose >= 3,
+		.rates = &l->rates };
 	int rc = 0;
 
 	if (!gpus)

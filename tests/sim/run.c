@@ -184,8 +184,6 @@ static int setup(struct sim_run *r)
 
 	for (unsigned end = 0; end < 2; end++) {
 		p.connector = end == 1;
-		p.rates = &r->rates[end];
-		dr_rail_rates_init(&r->rates[end], 2);
 		if (make_peer(r, end, &p) != 0 || make_managers(r, end, &p) != 0)
 			return -1;
 		for (unsigned rail = 0; rail < 2; rail++)
@@ -492,7 +490,6 @@ static void close_all(struct sim_run *r)
 			k++) /* the world destroys what a fence could not */
 			(void)dr_manager_destroy(r->wk[end][k].m);
 		dr_peer_destroy(r->peer[end]);
-		dr_rail_rates_fini(&r->rates[end]);
 	}
 }
 

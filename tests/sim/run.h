@@ -260,7 +260,6 @@ struct sim_run {
 	struct sim_worker wk[2][SIM_MANAGERS_MAX];
 	struct dr_peer *peer[2];
 	struct dr_poller apart[2];
-	struct dr_rail_rates rates[2];
 	struct sim_boot *boot;
 	unsigned started; /* ends whose managers were all started */
 	bool dead[2], was_ready;
