@@ -246,7 +246,6 @@ struct dr_channel_answers {
 	bool up;       /* a path is up */
 	bool known;    /* and shows answers */
 	bool pending;  /* and has fewer than two transmissions without one */
-	bool holds;    /* and its peer keeps the window shut, and answers its rare probes */
 };
 void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, int64_t now_ns);
 /* The owner was late by for_ns. A switch for silence soon after says so: it is no evidence against

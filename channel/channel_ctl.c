@@ -569,7 +569,6 @@ void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, i
 		out->known = true;
 		out->at_ns = DR_MAX(out->at_ns, now - s.peer_ack_age_ns);
 		out->pending |= s.unanswered < UNANSWERED_MAX;
-		out->holds |= s.window_shut && s.unanswered == 0;
 	}
 }
 

@@ -37,8 +37,7 @@ struct dr_channel {
 	int64_t probe_ns;     /* next PROBE on an idle path, whose peer may be gone unnoticed, */
 	int64_t probe_gap_ns; /* after so long without anything that was sent */
 	/* sender */
-	uint64_t
-		sent_high; /* messages below it were posted before: posting one again is a replay */
+	uint64_t sent_high; /* messages below it were posted before: again, it is a replay */
 	uint64_t replayed_messages, replayed_bytes, replayed_before;
 	uint32_t credit_epoch; /* of the latest ops->credited; receiver: of its credits */
 	/* receiver */

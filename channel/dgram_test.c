@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/dgram.h"
 #include "channel/frame.h"
 
 #include <errno.h>

@@ -23,10 +23,9 @@ static const int64_t FENCE_MAX_NS = DR_NS_PER_S; /* the kinds destroy the connec
 /* Longest time in which a CLOSE is repeated, or confirmed again; or so long after this end itself stood. */
 static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS, CLOSE_STOOD_NS = 50 * DR_NS_PER_MS;
 static const int64_t SAY_AGAIN_NS = 50 * DR_NS_PER_MS;
-static const int64_t LOCAL_CALM_NS =
-	DR_NS_PER_S; /* a path that carried the epoch so long did not fail in a row with the one before */
-static const int64_t GIVE_UP_NS =
-	30 * DR_NS_PER_S; /* longest time of a switch while a path works */
+/* A path that carried the epoch so long did not fail in a row with the one before. */
+static const int64_t LOCAL_CALM_NS = DR_NS_PER_S;
+static const int64_t GIVE_UP_NS = 30 * DR_NS_PER_S; /* longest time of a switch */
 
 const char *dr_fo_state_name(enum dr_fo_state s)
 {

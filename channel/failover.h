@@ -88,8 +88,7 @@ struct dr_fo {
 
 	uint32_t epoch;
 	unsigned active; /* path that carries data, DR_FO_NONE */
-	unsigned
-		target; /* SWITCH, DRAIN: proposed path; NOTIFY: failed one; FENCE: the sender's proposal */
+	unsigned target; /* SWITCH, DRAIN, FENCE: proposed path; NOTIFY: the one that failed */
 	uint32_t target_gen;
 	bool planned;
 	struct dr_fo_path path[DR_PATHS];
@@ -120,8 +119,7 @@ struct dr_fo {
 	uint64_t answer_seq;
 	unsigned answer_mask;
 
-	unsigned
-		rounds; /* epochs since the last progress, or completed switch with nothing on the wire */
+	unsigned rounds; /* epochs since the last progress, or switch with nothing on the wire */
 	unsigned local_failures; /* of the active path, scope LOCAL, since the last progress */
 	int64_t proposed_ns;	 /* SWITCH: time of the first proposal of the target */
 	int64_t resend_ns;	 /* SWITCH, NOTIFY: time of the next repetition */

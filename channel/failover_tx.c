@@ -8,11 +8,10 @@
 
 static const int64_t DRAIN_MAX_NS = DR_NS_PER_S; /* a drain that takes longer is cancelled */
 static const unsigned PENALTY_MAX = 6;		 /* the hold-down is doubled so often */
-static const int64_t ANSWER_NS =
-	500 * DR_NS_PER_MS; /* longest wait for an answer; SWITCH is repeated 50 times */
-static const int64_t PRIMARY_WAIT_NS =
-	500 *
-	DR_NS_PER_MS; /* at the start, before the shadow is used, unless the rail is known to be down */
+/* The longest wait for an answer; SWITCH is repeated 50 times. */
+static const int64_t ANSWER_NS = 500 * DR_NS_PER_MS;
+/* At the start, before the shadow is used, unless the rail is known to be down. */
+static const int64_t PRIMARY_WAIT_NS = 500 * DR_NS_PER_MS;
 
 static void send_switch(struct dr_fo *f, int64_t now)
 {

@@ -2,9 +2,8 @@
 #ifndef DR_CHANNEL_FRAME_H
 #define DR_CHANNEL_FRAME_H
 
-#include "base/defs.h"
-
-#include <stdbool.h>
+#include "base/key.h"
+#include "transport/path.h"
 
 /*
  * Control frames of a channel: one layout of DR_FRAME_LEN bytes for all types, unused fields zero.
@@ -45,5 +44,30 @@ const char *dr_frame_type_name(enum dr_frame_type t);
 void dr_frame_encode(const struct dr_frame *f, void *out);
 /* -EPROTO: wrong length, or a field out of range; *f is undefined then. */
 int dr_frame_decode(const void *data, size_t len, struct dr_frame *f) DR_MUST_CHECK;
+
+/*
+ * A control frame as a datagram of a rail, for the time in which its channel has no path to send it on.
+ * Datagrams are lost, repeated and replayed, so only idempotent frames are sent in them. Sans-IO.
+ */
+enum { DR_DGRAM_CTRL_LEN = 52 };
+
+/* This end of a pair of workers. */
+struct dr_dgram_end {
+	uint8_t tx_key[DR_KEY_LEN], rx_key[DR_KEY_LEN];
+	uint16_t gpu;
+	bool connector;
+};
+
+/* token: the session's. */
+void dr_dgram_end_init(
+	struct dr_dgram_end *e, uint16_t gpu, bool connector, const uint8_t token[DR_TOKEN_LEN]);
+
+/* Writes the datagram of this end. */
+void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const struct dr_frame *f,
+	uint8_t out[DR_DGRAM_CTRL_LEN]);
+/* Takes a datagram of the peer. -EPROTO: not a control datagram, not the peer's, or forged; *channel and
+ * *f are undefined then. */
+int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t len,
+	uint32_t *channel, struct dr_frame *f) DR_MUST_CHECK;
 
 #endif

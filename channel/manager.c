@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "channel/dgram.h"
 #include "channel/frame.h"
 
 #include <errno.h>
@@ -243,12 +242,12 @@ static void watch_self(struct dr_manager *m)
 		dr_channel_late(c->ch, late, m->now);
 }
 
-/* Without a poller. A peer of this manager alone has no endpoints of its own. */
+/* A peer of this manager alone has no endpoints of its own. */
 static int read_peer(struct dr_manager *m)
 {
 	int n;
 
-	if (!m->peer->shared || !dr_peer_try_lock(m))
+	if (!m->peer->shared || m->peer->poller || !dr_peer_try_lock(m))
 		return 0;
 	n = dr_peer_read(m, UINT32_MAX);
 	dr_peer_unlock(m);
@@ -267,8 +266,8 @@ int dr_manager_tick(struct dr_manager *m, int64_t now)
 				m->rail[r].rail, now, &m->rail[r].sink);
 		for (struct mgr_channel *c = m->channels; c; c = c->next)
 			n += dr_channel_progress(c->ch, now);
-		n += read_peer(m);
 	}
+	n += read_peer(m);
 	dr_manager_tick_channels(m);
 	if (m->started)
 		n += dr_manager_beat(m);

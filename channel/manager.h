@@ -72,9 +72,8 @@ struct dr_manager_params {
 	unsigned gpu;
 	unsigned n_rails;
 	struct dr_manager_rail rail[DR_RAILS_MAX];
-	bool connector; /* the client dials */
-	uint8_t token
-		[DR_TOKEN_LEN]; /* random, new for each pair of managers: an old datagram could end a channel */
+	bool connector;		     /* the client dials */
+	uint8_t token[DR_TOKEN_LEN]; /* random, new for each pair of managers */
 	unsigned window;
 	int64_t heartbeat_ns;
 	enum dr_detect detect;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "channel/manager_priv.h"
 
+#include "base/list.h"
 #include "base/mem.h"
-#include "channel/dgram.h"
 #include "channel/frame.h"
 
 #include <errno.h>
@@ -84,21 +84,6 @@ struct dr_channel *dr_manager_channel_at(struct dr_manager *m, uint32_t id)
 
 /* ---- open and remove ---- */
 
-static void insert(struct dr_manager *m, struct mgr_channel *c)
-{
-	c->prev = m->last;
-	*(m->last ? &m->last->next : &m->channels) = c;
-	m->last = c;
-	m->n_channels++;
-}
-
-static void take_out(struct dr_manager *m, struct mgr_channel *c)
-{
-	*(c->prev ? &c->prev->next : &m->channels) = c->next;
-	*(c->next ? &c->next->prev : &m->last) = c->prev;
-	m->n_channels--;
-}
-
 static const struct dr_channel_host host = { on_datagram, on_sooner };
 
 static int make_channel(struct mgr_channel *c, uint32_t id, bool sender, struct dr_err *e)
@@ -174,7 +159,9 @@ int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 		dr_free(c);
 		return rc;
 	}
-	insert(m, c);
+	c->next = m->channels;
+	m->channels = c;
+	m->n_channels++;
 	tell_state(c);
 	*out = c->ch;
 	return 0;
@@ -184,7 +171,8 @@ static int drop(struct dr_manager *m, struct mgr_channel *c, struct dr_err *e)
 {
 	int rc = dr_channel_stop(c->ch, e);
 
-	take_out(m, c);
+	DR_UNLINK(&m->channels, c, next);
+	m->n_channels--;
 	dr_channel_fini(c->ch);
 	dr_free(c);
 	return rc;
@@ -208,8 +196,8 @@ int dr_manager_free_channels(struct dr_manager *m)
 {
 	int rc = 0;
 
-	while (m->last) {
-		int err = drop(m, m->last, NULL);
+	while (m->channels) {
+		int err = drop(m, m->channels, NULL);
 
 		rc = rc ? rc : err;
 	}

@@ -2,7 +2,7 @@
 #ifndef DR_CHANNEL_MANAGER_PRIV_H
 #define DR_CHANNEL_MANAGER_PRIV_H
 
-#include "channel/dgram.h"
+#include "channel/frame.h"
 #include "channel/heartbeat.h"
 #include "channel/peer.h"
 
@@ -17,8 +17,8 @@
 struct peer_rail {
 	struct dr_peer *peer;
 	unsigned index;
-	struct dr_rail
-		*rail; /* the endpoint of its heartbeats; a manager without a peer: its own rail */
+	/* The endpoint of its heartbeats; a manager without a peer: its own rail. */
+	struct dr_rail *rail;
 	struct dr_sink sink;
 	uint32_t verdicts; /* so far, falls and rises */
 	bool down;	   /* the last one */
@@ -59,7 +59,7 @@ struct mgr_rail {
 enum { DR_NO_RAIL = DR_RAILS_MAX };
 /* A channel, and all that its manager knows of it. */
 struct mgr_channel {
-	struct mgr_channel *next, *prev; /* in the order in which they were opened */
+	struct mgr_channel *next;
 	struct dr_manager *m;
 	struct dr_channel *ch;
 	unsigned rail[DR_PATHS]; /* of its paths; DR_NO_RAIL: it has no shadow */
@@ -73,14 +73,13 @@ struct dr_manager {
 	struct dr_dgram_end dgram;
 	struct mgr_rail rail[DR_RAILS_MAX];
 	unsigned n_open;
-	struct mgr_channel *channels, *last;
+	struct mgr_channel *channels;
 	unsigned n_channels;
 	int64_t due_ns; /* the earliest of theirs, or before it */
 	bool started, stalled, lost;
 	/* While silent: the next look (0: no silence) and the next PROBE, the kernel's newest
-	 * answer, and how long the silence was when it was seen; and when the peer was known to
-	 * stand, last. */
-	int64_t ask_ns, probe_ns, answer_at_ns, answered_ns, stood_ns;
+	 * answer, and how long the silence was when it was seen. */
+	int64_t ask_ns, probe_ns, answer_at_ns, answered_ns;
 	int64_t silence_reported_ns;
 	int64_t owed_ns; /* next check whether data waits too long; DR_NEVER: none is owed */
 	int64_t now;

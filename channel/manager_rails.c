@@ -19,8 +19,7 @@
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
 enum { READS_MAX = 1024, SUSPECTS_MAX = 64 };	    /* of a rail in one tick */
 static const int64_t RETRY_NS = 100 * DR_NS_PER_US; /* after another manager held the lock */
-static const int64_t RAILS_NS =
-	500 * DR_NS_PER_MS; /* between two looks after a manager's own rails */
+static const int64_t RAILS_NS = 500 * DR_NS_PER_MS; /* between looks after a manager's own rails */
 
 void dr_manager_rail(
 	struct dr_manager *m, unsigned r, enum dr_rail_state st, int err, const char *why)

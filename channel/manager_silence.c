@@ -8,8 +8,8 @@
  * detect/. While no rail is heard, each path that is up gets a PROBE, and each rail is asked
  * (rail_ask), so that a peer is known to stand although no path is left.
  */
-static const int64_t ANSWER_STEP_NS =
-	5 * DR_NS_PER_MS; /* of the kernels' clocks that tell the age of an answer */
+/* Of the kernels' clocks that tell the age of an answer. */
+static const int64_t ANSWER_STEP_NS = 5 * DR_NS_PER_MS;
 
 static void tell(const struct dr_manager *m, bool stalled, int64_t silent_ns)
 {
@@ -90,7 +90,6 @@ static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
 
 		dr_channel_answers(c->ch, &a, m->now);
 		at = DR_MAX(at, a.at_ns);
-		e->answered |= a.holds && !asks;
 		e->path_up |= a.up;
 		e->pending |= a.pending && !asks;
 		known |= a.known;
@@ -107,7 +106,7 @@ static void look(struct dr_manager *m, struct dr_peer_evidence *e)
 
 	if (m->ask_ns == 0) { /* the first question */
 		m->answer_at_ns = m->now - ANSWER_STEP_NS;
-		m->answered_ns = m->stood_ns = e->silent_ns;
+		m->answered_ns = e->silent_ns;
 		m->probe_ns = m->now;
 	}
 	m->ask_ns = m->now + DR_ASK_NS;
@@ -118,10 +117,7 @@ static void look(struct dr_manager *m, struct dr_peer_evidence *e)
 		m->answered_ns = e->silent_ns;
 		e->answered = true;
 	}
-	if (e->answered)
-		m->stood_ns = e->silent_ns;
-	/* How old the answers are that a path shows is known from the path alone. */
-	e->unanswered_ns = e->silent_ns - (e->path_up ? m->answered_ns : m->stood_ns);
+	e->unanswered_ns = e->silent_ns - m->answered_ns;
 }
 
 void dr_manager_watch_silence(struct dr_manager *m)

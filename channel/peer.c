@@ -92,9 +92,7 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 
 	if (ev->kind == DR_EV_DGRAM) {
 		(void)dr_hb_receive(&p->hb, pr->index, ev->data, ev->len, ev->size, p->now);
-	} else if (
-		ev->kind ==
-		DR_EV_FAILED) { /* also of the endpoint alone: without heartbeats no rail is trusted */
+	} else if (ev->kind == DR_EV_FAILED) { /* without heartbeats no rail is trusted */
 		dr_warn("rail", "heartbeats of rail %u: %s", pr->index, ev->text);
 		dr_detect_force_down(&p->hb.d, pr->index, false);
 		dr_peer_fell(p, pr->index, ev->err, ev->text);
@@ -107,16 +105,6 @@ static void rail_ready(void *arg, int64_t now)
 
 	pr->peer->now = now;
 	pr->rail->ops->rail_progress(pr->rail, now, &pr->sink);
-}
-
-/* The endpoints' poller is the managers' too: in the simulator. */
-static void rail_ready_alone(void *arg, int64_t now)
-{
-	struct peer_rail *pr = arg;
-
-	lock(pr->peer);
-	rail_ready(arg, now);
-	unlock(pr->peer);
 }
 
 /* Of the poller that nobody waits on. If another manager has the lock, it reads now or in its tick. */
@@ -161,8 +149,8 @@ static int open_rail(
 {
 	struct dr_rail_params rp = {
 		.index = r,
-		.poller = p->poller ? p->poller : m->poller,
-		.ready = p->poller ? rail_ready : rail_ready_alone,
+		.poller = p->poller,
+		.ready = rail_ready,
 		.arg = &p->rail[r],
 	};
 	int rc;

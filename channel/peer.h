@@ -16,10 +16,9 @@
 
 /* m: parameters of one of the managers. Used are the transport with its parameters, the rails, connector, token,
  * heartbeat_ns, detect, ports and dscp.
- * apart: a poller that nobody waits on, where the endpoints of the heartbeats are registered; the managers' pollers
- * watch it. It must outlive the peer. NULL: they are registered in m->poller, which is that of all managers, on
- * one thread; if that is NULL too, dr_manager_tick reads them. -ENOTSUP: the kind has no datagrams; -EINVAL, -ENOMEM, and the errors of
- * the kind's listen. */
+ * apart: a poller that nobody waits on, where the endpoints of the heartbeats are registered; the
+ * managers' pollers watch it. It must outlive the peer. NULL: each dr_manager_tick reads them.
+ * -ENOTSUP: the kind has no datagrams; -EINVAL, -ENOMEM, and the errors of the kind's listen. */
 int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, struct dr_peer **out,
 	struct dr_err *e) DR_MUST_CHECK;
 /* Handles for the bootstrap: one per rail, for the whole process. */

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "channel/dgram.h"
 #include "channel/frame.h"
 #include "channel/heartbeat.h"
 #include "transport/tcp/tcp_hs.h"

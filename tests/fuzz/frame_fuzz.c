@@ -3,7 +3,6 @@
  * Control frames of a channel, and the datagrams that carry them: what is accepted is what the peer would have sent. The
  * input is taken as a frame; and as a datagram after u8: even, as it came; odd, it gets the right code first.
  */
-#include "channel/dgram.h"
 #include "channel/frame.h"
 #include "tests/fuzz/lib/fuzz.h"
 #include "transport/path.h"

@@ -471,6 +471,8 @@ void sim_stats(struct dr_path *dp, struct dr_path_stats *out)
 		out->retransmits += l->retransmits;
 		last = DR_MAX(last, l->last_ack);
 		out->window_shut |= l->shut;
+		if (l->shut && !sim_link_dead(w, c->rail, 0) && !sim_link_dead(w, c->rail, 1))
+			last = w->now; /* the probes of the window are answered */
 		if (l->shut)
 			out->unanswered = DR_MAX(out->unanswered, l->probes);
 		else if (l->unacked > 0) /* a killed NIC retries nothing; its owner's clock runs */
