@@ -12,15 +12,12 @@
 /*
  * One end of a channel: the failover core (failover.c) with real paths and the user's buffers.
  *
- * 1. The core decides and this file acts. Every event of a path is one call of the core. The core
- *    writes actions into a list, which dr_channel_settle carries out when no path is reporting (a sink
- *    must not free the path that calls it).
- * 2. A path object belongs to one generation. It is freed when the core has it DOWN or the channel has
- *    ended, and only after stop(), which waits until nothing can access a buffer.
- * 3. pump_sender and pump_receiver post what the core allows, in order, and flush once. Credits and
- *    acknowledgements are batched to save system calls: see enum ack_policy, credits_due and ack_due.
- * 4. Every function that changes the result of dr_channel_deadline ends in due(), which lowers the
- *    owner's deadline.
+ * 1. The core decides and this file acts. Every event of a path is one call of the core, which
+ *    writes actions into a list. dr_channel_settle carries them out when no path is reporting (a
+ *    sink must not free the path that calls it).
+ * 2. A path object belongs to one generation. It is freed when the core has it DOWN or the channel
+ *    has ended, and only after stop(), which waits until nothing can access a buffer.
+ * 3. Every function that changes the result of dr_channel_deadline ends in due().
  */
 
 enum {

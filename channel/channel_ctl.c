@@ -7,6 +7,7 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -298,10 +299,10 @@ static void act_ctrl(struct dr_channel *ch, const struct dr_fo_act *a)
 
 	if (!cp->path || cp->gen != a->gen)
 		return;
-	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %llu mask %x on path %u",
+	dr_debug("channel", "channel %u %s: %s epoch %u path %u gen %u seq %" PRIu64 " on path %u",
 		ch->prm.id, ch->prm.sender ? "sender" : "receiver",
 		dr_frame_type_name(a->frame.type), a->frame.epoch, a->frame.path, a->frame.gen,
-		(unsigned long long)a->frame.seq, a->frame.mask, a->path);
+		a->frame.seq, a->path);
 	post_frame(cp->path, &a->frame, ch->now);
 }
 
@@ -392,7 +393,6 @@ void dr_channel_settle(struct dr_channel *ch)
 
 void dr_channel_rail_down(struct dr_channel *ch, unsigned i, int err, const char *why, int64_t now)
 {
-	ch->now = now;
 	dr_fo_rail(&ch->fo, i, false, now);
 	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_RAIL, err, why, now);
 	dr_channel_turn(ch, now);
@@ -400,7 +400,6 @@ void dr_channel_rail_down(struct dr_channel *ch, unsigned i, int err, const char
 
 void dr_channel_rail_up(struct dr_channel *ch, unsigned i, int64_t now)
 {
-	ch->now = now;
 	dr_fo_rail(&ch->fo, i, true, now);
 	dr_channel_turn(ch, now);
 }
@@ -409,7 +408,6 @@ void dr_channel_incoming(struct dr_channel *ch, unsigned i, uint32_t gen, int64_
 {
 	if (i >= DR_PATHS)
 		return;
-	ch->now = now;
 	dr_fo_incoming(&ch->fo, i, gen, now);
 	dr_channel_turn(ch, now);
 }
@@ -418,7 +416,6 @@ void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *fr, int64
 {
 	if (fr->type != DR_FRAME_GONE && fr->type != DR_FRAME_ABORT && fr->type != DR_FRAME_CLOSE)
 		return; /* of the others, only those that came on a path count */
-	ch->now = now;
 	dr_fo_frame(&ch->fo, fr->path, fr, now);
 	dr_channel_turn(ch, now);
 }
@@ -431,7 +428,6 @@ void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
 void dr_channel_path_dead(struct dr_channel *ch, unsigned i, int err, const char *why, int64_t now)
 {
 	dr_assert(i < DR_PATHS);
-	ch->now = now;
 	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, ch->fo.path[i].gen), DR_SCOPE_PATH, err, why, now);
 	dr_channel_turn(ch, now);
 }
@@ -547,7 +543,6 @@ bool dr_channel_stalled_path(
 
 void dr_channel_probe(struct dr_channel *ch, int64_t now)
 {
-	ch->now = now;
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		dr_channel_probe_path(ch, i, false, now);
 	dr_channel_turn(ch, now);
@@ -566,7 +561,6 @@ void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, i
 		ch->path[i].path->ops->stats(ch->path[i].path, &s);
 		if (s.peer_ack_age_ns < 0)
 			continue;
-		out->known = true;
 		out->at_ns = DR_MAX(out->at_ns, now - s.peer_ack_age_ns);
 		out->pending |= s.unanswered < UNANSWERED_MAX;
 	}
@@ -574,7 +568,6 @@ void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, i
 
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now)
 {
-	ch->now = now;
 	dr_fo_stalled(&ch->fo, stalled, now);
 	dr_channel_turn(ch, now);
 }
@@ -602,7 +595,6 @@ int dr_channel_switch_now(struct dr_channel *ch, int64_t now)
 
 void dr_channel_fail(struct dr_channel *ch, int err, const char *why, int64_t now)
 {
-	ch->now = now;
 	dr_fo_die(&ch->fo, err, why, now);
 	dr_channel_turn(ch, now);
 }
@@ -653,13 +645,12 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now, char *buf, size_t l
 {
 	const struct dr_fo *f = &ch->fo;
 	int n = snprintf(buf, len,
-		"channel %u %s: %s epoch %u active %d, head %llu acked %llu "
-		"posted %llu on the path, %llu by the user, last progress %lld ms ago",
+		"channel %u %s: %s epoch %u active %d, head %" PRIu64 " acked %" PRIu64
+		" posted %" PRIu64 " on the path, %" PRIu64 " by the user, last progress %" PRId64
+		" ms ago",
 		ch->prm.id, ch->prm.sender ? "sender" : "receiver", dr_fo_state_name(f->state),
-		f->epoch, f->active == DR_FO_NONE ? -1 : (int)f->active,
-		(unsigned long long)f->head, (unsigned long long)f->acked,
-		(unsigned long long)f->cursor, (unsigned long long)f->tail,
-		(long long)((now - f->last_ns) / DR_NS_PER_MS));
+		f->epoch, dr_channel_active(ch), f->head, f->acked, f->cursor, f->tail,
+		(int64_t)((now - f->last_ns) / DR_NS_PER_MS));
 
 	for (unsigned i = 0; i < DR_PATHS && n > 0 && (size_t)n < len; i++) {
 		struct dr_path_stats s = { .peer_ack_age_ns = -1 };
@@ -668,11 +659,12 @@ void dr_channel_describe(struct dr_channel *ch, int64_t now, char *buf, size_t l
 		if (p)
 			p->ops->stats(ch->path[i].path, &s);
 		n += snprintf(buf + n, len - (size_t)n,
-			"; path %u %s gen %u, heard %lld ms ago, %llu B unacknowledged", i,
-			dr_fo_pstate_name(f->path[i].state), f->path[i].gen,
-			p && p->rx_last_ns != 0 ? (long long)((now - p->rx_last_ns) / DR_NS_PER_MS)
-						: -1LL,
-			(unsigned long long)s.unacked_bytes);
+			"; path %u %s gen %u, heard %" PRId64 " ms ago, %" PRIu64
+			" B unacknowledged",
+			i, dr_fo_pstate_name(f->path[i].state), f->path[i].gen,
+			p && p->rx_last_ns != 0 ? (int64_t)((now - p->rx_last_ns) / DR_NS_PER_MS)
+						: -1,
+			s.unacked_bytes);
 	}
 }
 

@@ -92,7 +92,8 @@ void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr)
 			post(f, DR_FOA_CTRL, i, fr);
 }
 
-void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
+/* A farewell (ABORT, CLOSE). */
+static void say(struct dr_fo *f, enum dr_frame_type type, unsigned flags)
 {
 	struct dr_frame fr = { .type = type,
 		.flags = flags,
@@ -177,7 +178,7 @@ void dr_fo_path_ready(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	if (f->prm.sender)
 		dr_fo_tx_path_ready(f, p, now);
 	else
-		dr_fo_rx_path_ready(f, p, now);
+		dr_fo_rx_path_ready(f, now);
 }
 
 void dr_fo_fence(struct dr_fo *f, unsigned p, int64_t now)
@@ -274,7 +275,7 @@ void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now)
 	struct dr_fo_path *pa = &f->path[p];
 
 	if (f->state == DR_FO_DEAD) /* refused, with the reason */
-		dr_fo_say(f, DR_FRAME_ABORT, 0);
+		say(f, DR_FRAME_ABORT, 0);
 	if (f->state == DR_FO_DEAD || f->prm.connector || pa->state == DR_FOP_ABSENT ||
 		gen <= pa->gen)
 		return;
@@ -323,12 +324,12 @@ static void frame_when_dead(struct dr_fo *f, const struct dr_frame *fr)
 	if (fr->type == DR_FRAME_PROBE)
 		return;
 	if (fr->type != DR_FRAME_ABORT && !(close && (confirm || f->err == -ESHUTDOWN))) {
-		dr_fo_say(f, DR_FRAME_ABORT, 0);
+		say(f, DR_FRAME_ABORT, 0);
 		return;
 	}
 	f->peer_knows = true;
 	if (!confirm)
-		dr_fo_say(f, fr->type, DR_FRAME_CONFIRM);
+		say(f, fr->type, DR_FRAME_CONFIRM);
 	if (confirm || f->closing)
 		leave(f);
 }
@@ -486,9 +487,9 @@ static void farewell_tick(struct dr_fo *f, int64_t now)
 		dr_fo_finish(f, NULL, now);
 	} else if (now >= f->say_ns && !f->peer_knows) {
 		if (dead)
-			dr_fo_say(f, DR_FRAME_ABORT, 0);
+			say(f, DR_FRAME_ABORT, 0);
 		else if (f->state == DR_FO_RUN || f->state == DR_FO_DRAIN)
-			dr_fo_say(f, DR_FRAME_CLOSE, 0);
+			say(f, DR_FRAME_CLOSE, 0);
 		f->say_ns = now + SAY_AGAIN_NS;
 	}
 }
@@ -665,7 +666,7 @@ void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now)
 	if (!f->closing)
 		f->leave_ns = now + f->prm.lost_after_ns;
 	f->say_ns = now + SAY_AGAIN_NS;
-	dr_fo_say(f, DR_FRAME_ABORT, 0);
+	say(f, DR_FRAME_ABORT, 0);
 	dr_fo_add(f, DR_FOA_DEAD, DR_FO_NONE);
 }
 

@@ -126,9 +126,8 @@ struct dr_fo {
 	int64_t since_ns;	 /* time of the last change of state */
 	int64_t nopath_ns;	 /* no path is READY since then; 0: one is */
 	int64_t last_ns;	 /* time of the last delivery or acknowledgement */
-	/* Sender, progress of what is owed: data was acknowledged last, by the peer or by its transport, or
-	 * nothing was owed; since then, the time in which the rail worked; how much of it is too much; bytes
-	 * that the transport had acknowledged. */
+	/* Sender: data was acknowledged last, by the peer or its transport, or nothing was owed; the
+	 * time since then, without stalls; how much is too much; bytes that were acknowledged. */
 	int64_t moved_ns, stuck_ns, patience_ns;
 	uint64_t acked_bytes;
 	int64_t looked_ns;   /* dr_fo_transport was called last */
@@ -174,9 +173,8 @@ void dr_fo_fenced(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_incoming(struct dr_fo *f, unsigned p, uint32_t gen, int64_t now);
 void dr_fo_rail(struct dr_fo *f, unsigned p, bool ok, int64_t now);
 void dr_fo_frame(struct dr_fo *f, unsigned p, const struct dr_frame *fr, int64_t now);
-/* Sender: what the transport of the active path has acknowledged of the data so far; more than before is
- * progress, made after the last call and at answer_ns, when anything was acknowledged last. patience_ns: from
- * now on, the longest time without progress; at least stuck_after_ns. */
+/* Sender: what the transport of the active path has acknowledged so far; more than before is made
+ * at answer_ns. patience_ns: the longest time without progress; at least stuck_after_ns. */
 void dr_fo_transport(struct dr_fo *f, struct dr_fo_conn conn, uint64_t acked_bytes,
 	int64_t answer_ns, int64_t patience_ns, int64_t now);
 /* Sender: data was posted that the peer has not acknowledged. */
@@ -185,8 +183,7 @@ static inline bool dr_fo_owed(const struct dr_fo *f)
 	return f->cursor + (f->cursor_part > 0) > f->head;
 }
 void dr_fo_tick(struct dr_fo *f, int64_t now);
-/* The owner called for_ns later than it should have. What the peer sent meanwhile is still unread, so
- * the timers that judge the peer and began before are extended. */
+/* The owner came for_ns too late: the timers that judge the peer and began before are extended. */
 void dr_fo_own_stall(struct dr_fo *f, int64_t for_ns, int64_t now);
 /* Latest time for the next dr_fo_tick; DR_NEVER. */
 int64_t dr_fo_deadline(const struct dr_fo *f);
@@ -223,11 +220,10 @@ int dr_fo_switch_now(struct dr_fo *f, int64_t now);
 /* Ends the channel with err (-errno); the peer is told on every ready path. */
 void dr_fo_die(struct dr_fo *f, int err, const char *why, int64_t now);
 /* Starts to close (docs/PROTOCOL.md, 4.1): CLOSE is repeated until the peer confirms it, for 500 ms
- * at most. Then the channel has ended with -ESHUTDOWN, without DR_FOA_DEAD. An end with an error
- * leaves as soon as the peer knows. */
+ * at most. Then the channel has ended with -ESHUTDOWN, without DR_FOA_DEAD. */
 void dr_fo_close(struct dr_fo *f, int64_t now);
-/* The peer's process is stalled (its kernel answers): the deadline of a switch and the time
- * without a path are suspended, nothing is dialled, and frames are repeated rarely. */
+/* The peer's process stands: the deadline of a switch and the time without a path are suspended,
+ * nothing is dialled, and frames are repeated rarely. */
 void dr_fo_stalled(struct dr_fo *f, bool stalled, int64_t now);
 
 const char *dr_fo_state_name(enum dr_fo_state s);

@@ -34,8 +34,6 @@ static inline int64_t dr_fo_again_ns(const struct dr_fo *f, int64_t interval_ns)
 struct dr_fo_act *dr_fo_add(struct dr_fo *f, enum dr_fo_act_kind kind, unsigned path);
 /* Sends the frame on every READY path. */
 void dr_fo_broadcast(struct dr_fo *f, const struct dr_frame *fr);
-/* A farewell (ABORT, CLOSE): on every READY path, and as a datagram. */
-void dr_fo_say(struct dr_fo *f, enum dr_frame_type type, unsigned flags);
 /* Ends with -ESHUTDOWN. fr: the peer's frame that agrees, confirmed here unless it is a confirmation; NULL:
  * the peer may not know. */
 void dr_fo_finish(struct dr_fo *f, const struct dr_frame *fr, int64_t now);
@@ -68,7 +66,7 @@ void dr_fo_tx_tick(struct dr_fo *f, int64_t dt, int64_t now);
 bool dr_fo_tx_drained(const struct dr_fo *f);
 void dr_fo_tx_validate(const struct dr_fo *f);
 
-void dr_fo_rx_path_ready(struct dr_fo *f, unsigned p, int64_t now);
+void dr_fo_rx_path_ready(struct dr_fo *f, int64_t now);
 void dr_fo_rx_path_lost(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_rx_fenced(struct dr_fo *f, unsigned p, int64_t now);
 void dr_fo_rx_frame(struct dr_fo *f, const struct dr_frame *fr, int64_t now);

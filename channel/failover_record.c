@@ -3,11 +3,8 @@
 
 #include <stdio.h>
 
-/*
- * The record of a switch, from its cause to the first delivery or acknowledgement after it. A
- * further fault meanwhile belongs to it. A failback has a record of its own: the sender does not
- * begin it before the last record is closed.
- */
+/* The record of a switch, from its cause to the first delivery or acknowledgement after it. A
+ * further fault meanwhile belongs to it. A failback begins when the last record is closed. */
 
 /* A busy sender has nothing on its way for a moment, too, until its user posts again. */
 static const int64_t IDLE_NS = 10 * DR_NS_PER_MS;

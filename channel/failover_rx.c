@@ -118,9 +118,8 @@ static void on_switch(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	try_answer(f, now);
 }
 
-void dr_fo_rx_path_ready(struct dr_fo *f, unsigned p, int64_t now)
+void dr_fo_rx_path_ready(struct dr_fo *f, int64_t now)
 {
-	(void)p;
 	if (f->state == DR_FO_NOTIFY)
 		send_notify(f, now);
 	try_answer(f, now);

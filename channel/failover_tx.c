@@ -95,13 +95,11 @@ static bool any_fencing(const struct dr_fo *f)
 	return dr_fo_fencing(f, 0) || dr_fo_fencing(f, 1);
 }
 
-/* Invariants 2 and 4: once the receiver's cut is known and all own fences are done, messages below the
- * cut complete and the rest is replayed in order. */
+/* Invariants 2 and 4: once the receiver's cut is known and all own fences are done, messages below
+ * the cut complete and the rest is replayed in order. */
 static void try_resume(struct dr_fo *f, int64_t now)
 {
-	if (f->state != DR_FO_SWITCH || !f->answered)
-		return;
-	if (any_fencing(f))
+	if (f->state != DR_FO_SWITCH || !f->answered || any_fencing(f))
 		return;
 	dr_assert(f->path[f->answer_path].state == DR_FOP_READY);
 	/* Progress, or nothing is on the wire that could make any: an idle channel may switch any number of
@@ -218,10 +216,8 @@ void dr_fo_tx_close(struct dr_fo *f, const struct dr_frame *fr, int64_t now)
 	if ((f->state != DR_FO_RUN && f->state != DR_FO_DRAIN) || (confirm && !f->closing))
 		return; /* CLOSE is repeated */
 	on_ack(f, fr, now);
-	if (f->state == DR_FO_DEAD)
-		return;
-	if (f->head < f->acked)
-		return; /* the path still reads what was delivered: CLOSE is repeated */
+	if (f->state == DR_FO_DEAD || f->head < f->acked)
+		return; /* or the path still reads what was delivered: CLOSE is repeated */
 	if (f->head < f->tail && !f->closing) {
 		dr_fo_die(f, -ECANCELED,
 			"the peer closed the channel before everything was delivered", now);

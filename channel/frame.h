@@ -45,10 +45,8 @@ void dr_frame_encode(const struct dr_frame *f, void *out);
 /* -EPROTO: wrong length, or a field out of range; *f is undefined then. */
 int dr_frame_decode(const void *data, size_t len, struct dr_frame *f) DR_MUST_CHECK;
 
-/*
- * A control frame as a datagram of a rail, for the time in which its channel has no path to send it on.
- * Datagrams are lost, repeated and replayed, so only idempotent frames are sent in them. Sans-IO.
- */
+/* A control frame as a datagram of a rail, for the time in which its channel has no path to send it
+ * on. Datagrams are lost, repeated and replayed, so only idempotent frames are sent in them. */
 enum { DR_DGRAM_CTRL_LEN = 52 };
 
 /* This end of a pair of workers. */
@@ -65,8 +63,8 @@ void dr_dgram_end_init(
 /* Writes the datagram of this end. */
 void dr_dgram_encode(const struct dr_dgram_end *self, uint32_t channel, const struct dr_frame *f,
 	uint8_t out[DR_DGRAM_CTRL_LEN]);
-/* Takes a datagram of the peer. -EPROTO: not a control datagram, not the peer's, or forged; *channel and
- * *f are undefined then. */
+/* Takes a datagram of the peer. -EPROTO: not a control datagram, not the peer's, or forged; the
+ * other two are undefined then. */
 int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t len,
 	uint32_t *channel, struct dr_frame *f) DR_MUST_CHECK;
 

@@ -302,9 +302,3 @@ bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since)
 		lost += r->padded[i].sent_ns > since && r->padded[i].number < seen;
 	return lost >= DR_PADDED_LOST;
 }
-
-void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size)
-{
-	dr_assert(h->d.rail[rail].padded_only);
-	h->rail[rail].padded_size = size;
-}

@@ -10,11 +10,7 @@
  * Heartbeats of the rails between two processes: datagrams, their numbers, and when they are sent.
  * Sans-IO: the owner reports what it received, calls the tick when it is due, and sends the
  * datagrams that the tick requests. What they tell goes to detect/, whose state (`d`) the owner
- * uses as well. One thread; times are monotonic ns. docs/PROTOCOL.md, 1.3, has the format and the
- * numbers.
- *
- * Doubts of the owner are questions (dr_hb_question): padded datagrams show whether full packets
- * pass.
+ * uses as well. One thread; times are monotonic ns. docs/PROTOCOL.md, 1.3, has the format.
  */
 enum {
 	DR_HB_RAILS_MAX = DR_DETECT_RAILS_MAX,
@@ -98,7 +94,5 @@ void dr_hb_question(struct dr_hb *h, unsigned rail, uint32_t size, int64_t now);
 /* Of the padded datagrams that were sent after since_ns, DR_PADDED_LOST or more in a row were lost
  * while small ones arrived. */
 bool dr_hb_padded_lost(const struct dr_hb *h, unsigned rail, int64_t since_ns);
-/* From now on padded datagrams on a rail that is down for want of one have `size` bytes. */
-void dr_hb_padded_size(struct dr_hb *h, unsigned rail, uint32_t size);
 
 #endif

@@ -65,18 +65,11 @@ static void rail_failed(struct dr_manager *m, unsigned r, int err, const char *w
 	dr_peer_unlock(m);
 }
 
-static void on_incoming(struct dr_manager *m, const struct dr_event *ev)
-{
-	struct dr_channel *ch = dr_manager_channel_at(m, ev->channel);
-
-	if (ch)
-		dr_channel_incoming(ch, ev->index, ev->gen, m->now);
-}
-
 static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 {
 	struct mgr_rail *mr = dr_container_of(sink, struct mgr_rail, sink);
 	struct dr_manager *m = mr->m;
+	struct dr_channel *ch;
 
 	switch (ev->kind) {
 	case DR_EV_DGRAM:
@@ -84,7 +77,9 @@ static void on_rail_event(struct dr_sink *sink, const struct dr_event *ev)
 			on_dgram(m, mr->index, ev);
 		break;
 	case DR_EV_INCOMING:
-		on_incoming(m, ev);
+		ch = dr_manager_channel_at(m, ev->channel);
+		if (ch)
+			dr_channel_incoming(ch, ev->index, ev->gen, m->now);
 		break;
 	case DR_EV_FAILED:
 		dr_warn("rail", "gpu %u rail %u: %s", m->prm.gpu, mr->index, ev->text);

@@ -6,27 +6,20 @@
 
 /*
  * ChannelManager: what a worker has for one GPU: its ends of the rails, their heartbeats, its
- * channels. Times are monotonic ns. The owner's loop is
+ * channels. Times are monotonic ns. The owner's loop: wait until dr_manager_deadline; post, test,
+ * consume; dr_manager_tick; if nothing was done, dr_manager_idle.
  *
- *	for (;;) {
- *		dr_poller_wait(poller, min(dr_manager_deadline(m) - now, own timers));
- *		post, test, consume;	(replies before the tick: acknowledgements never delay them)
- *		dr_manager_tick(m, dr_now_ns());
- *		if nothing was done: dr_manager_idle(m, dr_now_ns());
- *	}
- *
- * Threads: one at a time drives a manager and calls its functions and those of its channels; others
- * go through a queue of the owner. There are no locks. Life: create; handles of the rails to the
- * peer; start with the peer's; close, drive until closed; destroy. Channels come and go between
- * create and close: dr_manager_open_channel.
+ * Threads: one at a time drives a manager and calls its functions and those of its channels. Life:
+ * create; handles of the rails to the peer; start with the peer's; close, drive until closed;
+ * destroy. Channels come and go between create and close: dr_manager_open_channel.
  */
 enum { DR_RAILS_MAX = 16, DR_MANAGER_CHANNELS_MAX = 65536 };
 
 enum dr_detect {
 	DR_DETECT_FAST,
 	DR_DETECT_CONSERVATIVE,
-	/* Only errors of the transport: it moves to another NIC by itself, so that neither silence nor a link event says
-	 * that a path has failed. */
+	/* Only errors of the transport: it moves to another NIC by itself, so that neither silence
+	 * nor a link event says that a path has failed. */
 	DR_DETECT_TRANSPORT,
 };
 /* By name, as in --detect. */
@@ -58,9 +51,9 @@ struct dr_manager_ops {
 	struct dr_channel_ops channel; /* arg is dr_manager_params.arg */
 	void (*rail)(
 		void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now_ns);
-	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so only
-	 * its process is stalled and the channels wait. false: nothing is acknowledged and the channels
-	 * fail, or (silent_ns 0) the peer is heard again. */
+	/* Every rail is silent for silent_ns. stalled: the peer's kernel still acknowledges, so
+	 * only its process is stalled and the channels wait. false: nothing is acknowledged and the
+	 * channels fail, or (silent_ns 0) the peer is heard again. */
 	void (*silence)(void *arg, bool stalled, int64_t silent_ns, int64_t now_ns);
 };
 
@@ -82,7 +75,8 @@ struct dr_manager_params {
 	/* The channels end after this time without any acknowledgement; 0: DR_LOST_AFTER_NS. */
 	int64_t lost_after_ns;
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
-	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without limit. */
+	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without
+	 * limit. */
 	int64_t hw_window_ns;
 	int64_t hw_retry_ns; /* interval of the NIC's retries: how long the loss of a last packet takes; 0: the kernel's */
 	uint16_t port_min, port_max;
@@ -94,38 +88,30 @@ struct dr_manager_params {
 	const void *kind_params; /* of the rails' kind, see dr_rail_params */
 };
 
-/* Opens the rails (listening). Copies p; what p points to stays the caller's
- * and must outlive the manager. -EINVAL, -ENOMEM, and the errors of the kind's listen; nothing stays
- * open then. */
+/* Opens the rails (listening). Copies p; what p points to stays the caller's and must outlive the
+ * manager. -EINVAL, -ENOMEM, and the errors of the kind's listen; nothing stays open then. */
 int dr_manager_create(const struct dr_manager_params *p, struct dr_manager **out, struct dr_err *e)
 	DR_MUST_CHECK;
 /* Handles for the bootstrap: one per rail. */
 unsigned dr_manager_handle_count(const struct dr_manager *m);
 int dr_manager_handle(struct dr_manager *m, unsigned i, struct dr_handle *out);
-/* Takes the handles of all of the peer's rails, as many as here; starts the heartbeats. -EPROTO: a handle is malformed,
- * or their number differs. */
+/* Takes the handles of all of the peer's rails, as many as here; starts the heartbeats. -EPROTO: a
+ * handle is malformed, or their number differs. */
 int dr_manager_start(struct dr_manager *m, const struct dr_handle *h, unsigned n, int64_t now_ns,
 	struct dr_err *e) DR_MUST_CHECK;
-/* A channel with a number that the owner chooses, the same at both ends:
- *
- *	dr_manager_open_channel(m, id, &spec, &ch, e);	both ends, in any order
- *	dr_channel_handle(ch, ...);			to the peer
- *	dr_channel_start(ch, the peer's handle, ...);	after dr_manager_start
- *	... messages ...
- *	dr_channel_close(ch, now);			drive until dr_channel_closed(ch)
- *	dr_manager_remove_channel(m, ch, e);		frees it
- *
- * Neither opening nor removing is allowed in a callback of the manager or of a channel. Once
- * removed, a number must not be used again with this peer's manager: a datagram or a dial of the
- * old channel may still arrive. -EEXIST: the number is in use; -EINVAL: spec names a rail that is
- * not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX channels; -ESHUTDOWN: after dr_manager_close;
- * -ENOMEM; and the errors of the kind's create. It is told at once of rails that are down. */
+/* Opens a channel with a number that the owner chooses, the same at both ends, in any order. Its
+ * handle goes to the peer; dr_channel_start, with the peer's, comes after dr_manager_start. Not in
+ * a callback of the manager or of a channel. Once removed, a number must not be used again with
+ * this peer's manager: a datagram or a dial of the old channel may still arrive. -EEXIST: the
+ * number is in use; -EINVAL: spec names a rail that is not there; -ENOSPC: DR_MANAGER_CHANNELS_MAX
+ * channels; -ESHUTDOWN: after dr_manager_close; -ENOMEM; and the errors of the kind's create. It is
+ * told at once of rails that are down. */
 int dr_manager_open_channel(struct dr_manager *m, uint32_t id,
 	const struct dr_manager_channel *spec, struct dr_channel **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* After dr_channel_closed, else -EBUSY and nothing was done. Waits until nothing can access a buffer any more, and frees
- * the channel. Other channels go on. Another error: the channel is gone, but a connection could not be destroyed,
- * see dr_channel_stop. */
+/* After dr_channel_closed, else -EBUSY and nothing was done. Waits until nothing can access a
+ * buffer any more, and frees the channel. Other channels go on. Another error: the channel is gone,
+ * but a connection could not be destroyed, see dr_channel_stop. */
 int dr_manager_remove_channel(struct dr_manager *m, struct dr_channel *ch, struct dr_err *e)
 	DR_MUST_CHECK;
 /* The channel with this number; NULL: there is none. */
@@ -148,9 +134,9 @@ int64_t dr_manager_detect_bound(const struct dr_manager_params *p);
  * dr_channel_close. */
 void dr_manager_close(struct dr_manager *m, int64_t now_ns);
 bool dr_manager_closed(const struct dr_manager *m);
-/* Waits until nothing can access a buffer any more, then frees everything. NULL is allowed. -errno: a
- * connection could not be destroyed; memory that was not deregistered before, or not with success, must
- * stay allocated until the process ends. */
+/* Waits until nothing can access a buffer any more, then frees everything. NULL is allowed. -errno:
+ * a connection could not be destroyed; memory that was not deregistered before, or not with
+ * success, must stay allocated until the process ends. */
 int dr_manager_destroy(struct dr_manager *m);
 
 #endif

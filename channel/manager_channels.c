@@ -8,15 +8,10 @@
 #include <errno.h>
 
 /*
- * The channels of a ChannelManager. They are opened and removed at any time, also while others
- * carry data.
- *
- *  1. What arrives for a number that nobody has is ignored: the peer repeats a dial, and ends a
- *     channel whose paths are gone. A dial that comes before the channel is started here gets
- *     through as soon as it is started if that is within 1 s; the peer dials again after 1 s and a
- *     pause of 10 to 500 ms. Over verbs it repeats its HELLO every 12 ms.
- *  2. A channel's deadline in due_ns may be earlier than dr_channel_deadline() is now, never
- *     later. The same holds for the manager's, which is the earliest of all.
+ * The channels of a ChannelManager. They are opened and removed while others carry data. What
+ * arrives for a number that nobody has is ignored: the peer repeats a dial, and ends a channel
+ * whose paths are gone. A channel's due_ns may be earlier than dr_channel_deadline(), never later;
+ * the manager's is the earliest of all.
  */
 
 /* ---- what a channel sends beside its paths ---- */

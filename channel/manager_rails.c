@@ -7,14 +7,11 @@
 
 /*
  * Gathers what is known of the rails and of the paths on which data waits, and obeys the rules of
- * detect/; channels are only told about their paths. Silence on all rails: manager_silence.c.
- *
- * Data that is owed an acknowledgement, with `fast` detection:
- *  1. Nothing arrived on its rail for OWED_NS, and for 1.5 times the usual time: the rail is suspect, and a
- *     fast phase of heartbeats decides.
- *  2. Heartbeats pass, but neither the peer nor its transport acknowledged anything for
- *     DR_DOUBT_NS: a grey failure? Padded heartbeats find out whether packets of full size pass,
- *     and PROBE frames, or probes of the NIC, whether the connection carries anything.
+ * detect/. Silence on all rails: manager_silence.c. Data waits for an acknowledgement, and
+ *  1. nothing arrived on its rail for OWED_NS, and for 1.5 times the usual time: the rail is
+ *     suspect, and a fast phase of heartbeats decides;
+ *  2. heartbeats pass, but nothing was acknowledged for DR_DOUBT_NS: padded heartbeats find out
+ *     whether packets of full size pass, and probes whether the connection carries anything.
  */
 static const int64_t OWED_NS = 2 * DR_NS_PER_MS;
 enum { READS_MAX = 1024, SUSPECTS_MAX = 64 };	    /* of a rail in one tick */
@@ -94,9 +91,9 @@ static struct dr_path *path_on(const struct dr_manager *m, unsigned r)
 	return NULL;
 }
 
-/* After a loss the kernel holds back what arrives until the gap is filled: nothing can be read on a rail that
- * works. So the data segments that it received count, too. What the peer's kernel or NIC acknowledges shows that the rail
- * works, but not that the peer runs: a process without a processor sends no bytes. */
+/* After a loss the kernel holds back what arrives until the gap is filled. So the data segments
+ * that it received count, too. What the peer's kernel or NIC acknowledges shows that the rail
+ * works, but not that the peer runs. */
 static void ask_kernel(struct dr_manager *m, unsigned r)
 {
 	struct mgr_rail *mr = &m->rail[r];
@@ -151,9 +148,7 @@ static int read_rails(struct dr_manager *m, uint32_t rails)
 }
 
 /* The driver reads the heartbeats when its poller is told. It may stand, or be late: if a rail has
- * not been heard, all that has not been read is read before the tick judges. What is left would
- * count as heard in later ticks: many wait where the driver stands and bytes of paths were signs
- * of life so far. */
+ * not been heard, all is read before the tick judges. What is left would count in later ticks. */
 static uint32_t unread(const struct dr_manager *m)
 {
 	const struct dr_detector *d = &m->hb->d;
@@ -328,7 +323,7 @@ static void resize(struct dr_manager *m, unsigned r)
 		return;
 	p->ops->stats(p, &s);
 	if (s.segment_bytes > DR_DGRAM_MAX)
-		dr_hb_padded_size(m->hb, r, s.segment_bytes);
+		m->hb->rail[r].padded_size = s.segment_bytes;
 }
 
 /* Rule 2. */

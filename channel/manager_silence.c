@@ -92,7 +92,7 @@ static int64_t ask_paths(struct dr_manager *m, struct dr_peer_evidence *e)
 		at = DR_MAX(at, a.at_ns);
 		e->path_up |= a.up;
 		e->pending |= a.pending && !asks;
-		known |= a.known;
+		known |= a.at_ns != 0;
 		if (probe)
 			dr_channel_probe(c->ch, m->now);
 	}

@@ -13,17 +13,14 @@
  * A peer process: one stream of heartbeats per rail for all managers of this process.
  *
  *  1. One manager is the driver: its poller watches the endpoints, and it comes at the time of a
- *     tick. The others come after the tick, when they are awake or an eighth to a quarter of an
- *     interval late. Who finds a tick due executes it, under the lock, for which none waits,
- *     except for rare events (a rail failed). So the heartbeats go on while any manager runs, and
- *     no manager wakes up for them more than once per tick. A tick that comes late is one tick.
- *  2. Bytes that a manager read count in the first tick after they were read, whoever executes it,
- *     in no other, and not against a suspicion that is younger.
+ *     tick. The others come when they are awake, or an eighth to a quarter of an interval late. Who
+ *     finds a tick due executes it, under the lock, for which none waits, except for rare events
+ *     (a rail failed). So heartbeats go on while any manager runs. A late tick is one tick.
+ *  2. Bytes that a manager read count in the first tick after they were read, in no other, and not
+ *     against a suspicion that is younger.
  *  3. A verdict is a number that grows; each manager compares it with the last one that it took.
- *     Sleeping managers are woken for it.
  *
- * The same code serves a manager that has no common peer: the peer is its own, and its rails are
- * the endpoints.
+ * A manager that has no common peer has its own, whose endpoints are its rails.
  */
 enum { LAG_PART = 8, LAG_STEPS = 16, PROCESS = UINT16_MAX };
 
@@ -193,8 +190,6 @@ int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, s
 	struct dr_peer *p;
 	int rc;
 
-	if (m->n_rails < 1 || m->n_rails > DR_RAILS_MAX || m->heartbeat_ns <= 0)
-		return dr_err_set(e, -EINVAL, "peer: %u rails (1..%d)", m->n_rails, DR_RAILS_MAX);
 	if (!(m->transport->caps & DR_CAP_DGRAM))
 		return dr_err_set(e, -ENOTSUP, "peer: %s has no datagrams", m->transport->name);
 	p = dr_calloc(1, sizeof(*p));
@@ -212,11 +207,6 @@ int dr_peer_create(const struct dr_manager_params *m, struct dr_poller *apart, s
 	}
 	*out = p;
 	return 0;
-}
-
-unsigned dr_peer_handle_count(const struct dr_peer *p)
-{
-	return p->n_open;
 }
 
 int dr_peer_handle(struct dr_peer *p, unsigned i, struct dr_handle *out)
@@ -288,8 +278,8 @@ void dr_peer_join(struct dr_manager *m)
 	p->managers = m;
 	m->look_ns = m->now;
 	/* They do not all come at once: the lock would be taken. */
-	m->lag_ns = m->prm.heartbeat_ns / LAG_PART;
-	m->lag_ns += m->lag_ns * (m->prm.gpu % LAG_STEPS) / LAG_STEPS;
+	m->lag_ns =
+		m->prm.heartbeat_ns * (LAG_STEPS + m->prm.gpu % LAG_STEPS) / (LAG_PART * LAG_STEPS);
 	m->ticks_seen = atomic_load_explicit(&p->ticks, memory_order_relaxed);
 	m->verdicts_seen = atomic_load_explicit(&p->verdicts, memory_order_relaxed);
 	for (unsigned r = 0; r < m->prm.n_rails; r++) {

@@ -30,12 +30,6 @@ void dr_detect_start(struct dr_detector *d, int64_t now)
 		d->rail[i].heard_ns = now;
 }
 
-static struct dr_detect_rail *rail_of(struct dr_detector *d, unsigned rail)
-{
-	dr_dassert(rail < d->n_rails);
-	return &d->rail[rail];
-}
-
 static unsigned missed(const struct dr_detect_rail *r)
 {
 	return (uint16_t)(r->sent - r->heard_at);
@@ -58,7 +52,7 @@ static void heard(const struct dr_detector *d, struct dr_detect_rail *r, int64_t
 
 void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 {
-	struct dr_detect_rail *r = rail_of(d, rail);
+	struct dr_detect_rail *r = &d->rail[rail];
 
 	if (r->suspected && at <= r->suspect_ns)
 		return;
@@ -70,7 +64,7 @@ void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 
 void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
 {
-	struct dr_detect_rail *r = rail_of(d, rail);
+	struct dr_detect_rail *r = &d->rail[rail];
 
 	if (r->beat_ns != 0 && now - r->beat_ns < GAP_MAX_NS)
 		r->beat_gap_ns = DR_MAX(r->beat_gap_ns, now - r->beat_ns);
@@ -82,7 +76,7 @@ void dr_detect_beat(struct dr_detector *d, unsigned rail, int64_t now)
 void dr_detect_report(
 	struct dr_detector *d, unsigned rail, uint16_t sent, uint8_t miss, int64_t now)
 {
-	struct dr_detect_rail *r = rail_of(d, rail);
+	struct dr_detect_rail *r = &d->rail[rail];
 	unsigned more = (uint16_t)(sent - r->sent);
 
 	if (more != 0) {
@@ -97,23 +91,23 @@ void dr_detect_report(
 
 void dr_detect_acked(struct dr_detector *d, unsigned rail, int64_t now)
 {
-	rail_of(d, rail)->acked_ns = now;
+	d->rail[rail].acked_ns = now;
 }
 
 void dr_detect_no_path(struct dr_detector *d, unsigned rail, bool none)
 {
-	rail_of(d, rail)->no_path = none;
+	d->rail[rail].no_path = none;
 }
 
 void dr_detect_suspect(struct dr_detector *d, unsigned rail, int64_t now)
 {
-	rail_of(d, rail)->suspected = true;
-	rail_of(d, rail)->suspect_ns = now;
+	d->rail[rail].suspected = true;
+	d->rail[rail].suspect_ns = now;
 }
 
 void dr_detect_force_down(struct dr_detector *d, unsigned rail, bool padded)
 {
-	struct dr_detect_rail *r = rail_of(d, rail);
+	struct dr_detect_rail *r = &d->rail[rail];
 
 	r->down = true;
 	r->padded_only |= padded;
@@ -151,7 +145,7 @@ uint8_t dr_detect_missed(const struct dr_detector *d, unsigned rail)
 
 void dr_detect_gap(struct dr_detector *d, unsigned rail, int64_t bytes_gap_ns)
 {
-	struct dr_detect_rail *r = rail_of(d, rail);
+	struct dr_detect_rail *r = &d->rail[rail];
 	int64_t gap = bytes_gap_ns < GAP_MAX_NS ? bytes_gap_ns : 0;
 
 	if (r->beat_gap_ns != 0)
@@ -213,9 +207,7 @@ static void watch(struct dr_detector *d, int64_t now)
 
 		if (r->no_path && !r->down) /* nothing could be heard, which is no silence */
 			r->heard_ns = now;
-		if (!d->heard || r->down || now - r->heard_ns < usual * 3 / 2)
-			continue;
-		if (!r->suspected)
+		if (d->heard && !r->down && !r->suspected && now - r->heard_ns >= usual * 3 / 2)
 			dr_detect_suspect(d, i, now);
 	}
 }

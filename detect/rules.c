@@ -40,12 +40,6 @@ static bool rail_heard_again(const struct dr_rail_evidence *e)
 	return e->down && !e->padded_only && e->good >= DR_REVIVE && e->peer_hears;
 }
 
-static bool rail_unchanged(const struct dr_rail_evidence *e)
-{
-	(void)e;
-	return true;
-}
-
 static const struct dr_rail_rule rail_rules[] = {
 	{ "never-up", rail_never_up, DR_RAIL_FELL, -ETIMEDOUT,
 		"it never came up: another rail is heard, this one was not" },
@@ -54,14 +48,14 @@ static const struct dr_rail_rule rail_rules[] = {
 	{ "silent", rail_silent, DR_RAIL_FELL, -ETIMEDOUT,
 		"no heartbeat received while another rail is heard" },
 	{ "heard-again", rail_heard_again, DR_RAIL_ROSE, 0, "heard again in both directions" },
-	{ "unchanged", rail_unchanged, DR_RAIL_AS_IT_WAS, 0, NULL },
+	{ "unchanged", NULL, DR_RAIL_AS_IT_WAS, 0, NULL },
 };
 
 const struct dr_rail_rule *dr_rail_rule(const struct dr_rail_evidence *e)
 {
 	const struct dr_rail_rule *r = rail_rules;
 
-	while (!r->holds(e))
+	while (r->holds && !r->holds(e))
 		r++;
 	return r;
 }
@@ -116,12 +110,6 @@ static bool path_sends_little(const struct dr_path_evidence *e)
 	return e->silent_segments < DR_SILENT_SEGMENTS && e->answer_ns >= DR_DOUBT_NS;
 }
 
-static bool path_unchanged(const struct dr_path_evidence *e)
-{
-	(void)e;
-	return true;
-}
-
 static const struct dr_path_rule path_rules[] = {
 	{ "too-early", path_too_early, DR_PATH_AS_IT_WAS, 0, NULL },
 	{ "rail-down", path_rail_down, DR_PATH_DEAD, -ETIMEDOUT,
@@ -131,14 +119,14 @@ static const struct dr_path_rule path_rules[] = {
 	{ "no-answer", path_no_answer, DR_PATH_DEAD, -ETIMEDOUT,
 		"the peer's kernel or NIC acknowledges nothing although the rail works" },
 	{ "sends-little", path_sends_little, DR_PATH_ASK, 0, NULL },
-	{ "unchanged", path_unchanged, DR_PATH_AS_IT_WAS, 0, NULL },
+	{ "unchanged", NULL, DR_PATH_AS_IT_WAS, 0, NULL },
 };
 
 const struct dr_path_rule *dr_path_rule(const struct dr_path_evidence *e)
 {
 	const struct dr_path_rule *r = path_rules;
 
-	while (!r->holds(e))
+	while (r->holds && !r->holds(e))
 		r++;
 	return r;
 }
@@ -182,12 +170,6 @@ static bool peer_silent_for_long(const struct dr_peer_evidence *e)
 	return e->unanswered_ns >= e->lost_after_ns && !e->pending;
 }
 
-static bool nothing_holds(const struct dr_peer_evidence *e)
-{
-	(void)e;
-	return true;
-}
-
 static const struct dr_peer_rule peer_rules[] = {
 	{ "peer-heard", peer_heard, DR_PEER_RUNS, 0, NULL },
 	{ "process-ended", peer_refuses, DR_PEER_GONE, -ECONNRESET,
@@ -198,14 +180,14 @@ static const struct dr_peer_rule peer_rules[] = {
 	{ "no-path", peer_cannot_be_heard, DR_PEER_RUNS, 0, NULL },
 	{ "host-gone", peer_silent_for_long, DR_PEER_LOST, -ENETDOWN,
 		"nothing is heard or acknowledged on any rail" },
-	{ "undecided", nothing_holds, DR_PEER_UNKNOWN, 0, NULL },
+	{ "undecided", NULL, DR_PEER_UNKNOWN, 0, NULL },
 };
 
 const struct dr_peer_rule *dr_peer_rule(const struct dr_peer_evidence *e)
 {
 	const struct dr_peer_rule *r = peer_rules;
 
-	while (!r->holds(e))
+	while (r->holds && !r->holds(e))
 		r++;
 	return r;
 }

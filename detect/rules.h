@@ -6,7 +6,8 @@
 
 /*
  * The rules of detection: one table in rules.c. Each row is a pure function of evidence with the
- * verdict that it leads to and the sentence for the log. The first row that holds decides.
+ * verdict that it leads to and the sentence for the log. The first row that holds decides; the last
+ * one has no function, and always holds.
  */
 enum dr_peer_verdict {
 	DR_PEER_RUNS,	 /* or nothing speaks against it */

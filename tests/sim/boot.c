@@ -136,7 +136,7 @@ static int write_own(struct dr_manager *m, unsigned i, struct dr_handle *out)
 /* Of all managers, then the peer's. */
 static unsigned count_handles(const struct sim_run *r, unsigned end)
 {
-	unsigned n = r->peer[end] ? dr_peer_handle_count(r->peer[end]) : 0;
+	unsigned n = r->peer[end] ? 2 : 0;
 
 	for (unsigned k = 0; k < r->s->n_managers; k++)
 		n += count_own(r->wk[end][k].m);
@@ -158,7 +158,7 @@ static void send_handles(struct boot_end *e)
 		for (unsigned i = 0; i < count_own(m); i++, n++)
 			rc |= write_own(m, i, &h[n]);
 	}
-	for (unsigned i = 0; r->peer[e->end] && i < dr_peer_handle_count(r->peer[e->end]); i++, n++)
+	for (unsigned i = 0; r->peer[e->end] && i < 2; i++, n++)
 		rc |= dr_peer_handle(r->peer[e->end], i, &h[n]);
 	dr_assert(rc == 0);
 	len = dr_handles_encoded_len(h, n);
@@ -178,9 +178,8 @@ static void start_end(struct boot_end *e, unsigned n, int64_t now)
 		r->wk[e->end][k].start_at = dr_sim_world_now(r->w) + r->s->start_ns[e->end][k];
 	if (!r->peer[e->end])
 		return;
-	n -= dr_peer_handle_count(r->peer[e->end]);
-	if (dr_peer_start(r->peer[e->end], e->b->handles[e->end] + n,
-		    dr_peer_handle_count(r->peer[e->end]), now, &err) != 0)
+	n -= 2;
+	if (dr_peer_start(r->peer[e->end], e->b->handles[e->end] + n, 2, now, &err) != 0)
 		sim_fail(r, "control: end %u start: %s", e->end, err.text);
 }
 
