@@ -372,7 +372,7 @@ static void patience_has_a_limit(void **state)
 	cut_ns = p->now;
 	while (!p->h[0].d.rail[0].down && p->now < cut_ns + DR_NS_PER_S) {
 		for (unsigned e = 0; e < 2; e++)
-			dr_detect_gap(&p->h[e].d, 0, 150 * DR_NS_PER_MS);
+			p->h[e].d.rail[0].gap_ns[0] = 150 * DR_NS_PER_MS;
 		step(p, T / 10);
 	}
 	assert_in_range(p->now - cut_ns, 190 * DR_NS_PER_MS, 200 * DR_NS_PER_MS + 3 * T);

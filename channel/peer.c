@@ -32,7 +32,6 @@ static int64_t comes_ns(const struct dr_manager *m, int64_t next_ns)
 
 /* ---- lock ---- */
 
-/* For those who look without the lock. */
 static void publish(struct dr_peer *p)
 {
 	atomic_store_explicit(&p->next_ns, p->hb.next_ns, memory_order_relaxed);

@@ -150,6 +150,8 @@ void dr_detect_gap(struct dr_detector *d, unsigned rail, int64_t bytes_gap_ns)
 
 	if (r->beat_gap_ns != 0)
 		gap = gap != 0 ? DR_MIN(gap, r->beat_gap_ns) : r->beat_gap_ns;
+	else if (d->tick_ns - r->beat_ns <= gap) /* a heartbeat came meanwhile */
+		gap = 0;
 	r->beat_gap_ns = 0;
 	r->gap_ns[0] = DR_MAX(r->gap_ns[0], gap);
 }

@@ -81,11 +81,10 @@ uint32_t dr_detect_suspects(const struct dr_detector *d);
 uint8_t dr_detect_missed(const struct dr_detector *d, unsigned rail);
 /* Verdicts. interval: so much time of this process has passed since the last call at most. */
 void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *out);
-/* The longest time between two reads of bytes on a path of the rail, since the last call; of
- * several paths the shortest such time; 0: unknown. Heartbeats that come more often replace it. */
+/* The longest time between two reads of bytes on the rail since the last call; 0: unknown.
+ * Heartbeats that come more often replace it. */
 void dr_detect_gap(struct dr_detector *d, unsigned rail, int64_t bytes_gap_ns);
-/* The usual longest time between two signs of life; not less than an interval before it was
- * observed. */
+/* The usual longest time between two signs of life; an interval, until it was observed. */
 int64_t dr_detect_usual_gap(const struct dr_detector *d, unsigned rail);
 
 #endif

@@ -226,7 +226,7 @@ static void a_rail_rises_when_the_peer_misses_one(void **state)
 static void usual_gaps_are_of_one_rail(void **state)
 {
 	(void)state;
-	tick(T, 3);
+	tick(T, 1);
 	dr_detect_gap(&d, 1, 5 * T);
 	tick(10 * T, 3);
 	assert_int_equal(dr_detect_usual_gap(&d, 0), T);
@@ -244,6 +244,23 @@ static void a_long_gap_is_a_pause(void **state)
 	}
 }
 
+/* Bytes after a pause in which heartbeats came: the rail was not silent. */
+static void a_pause_with_heartbeats_is_no_gap(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		tick(T, k == 0 ? 3 : 1);
+		dr_detect_gap(&d, 1, 0);
+		tick(T, 1);
+		dr_detect_gap(&d, 1, 5 * T);
+		assert_int_equal(dr_detect_usual_gap(&d, 1), T);
+	}
+	for (unsigned k = 0; k < 5; k++)
+		tick(T, 1);
+	dr_detect_gap(&d, 1, 4 * T);
+	assert_int_equal(dr_detect_usual_gap(&d, 1), 4 * T);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +276,7 @@ int main(void)
 		cmocka_unit_test_setup(a_rail_rises_when_the_peer_misses_one, setup),
 		cmocka_unit_test_setup(usual_gaps_are_of_one_rail, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
+		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
 	};
