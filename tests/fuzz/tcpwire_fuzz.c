@@ -23,7 +23,8 @@ static void fields_fit(const struct dr_path_frame *f)
 		dr_assert(f->n >= 1 && f->n <= DR_PARTS_MAX && !f->part &&
 			  f->len <= DR_PATH_SMALL_MAX);
 	else
-		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 && f->len <= DR_CTRL_MAX);
+		dr_assert(none && !f->epoch && !f->seq && f->len >= 1 &&
+			  f->len <= (f->type == DR_PATH_DGRAM ? DR_DGRAM_MAX : DR_CTRL_MAX));
 }
 
 static void frame(const uint8_t *b, size_t len)
