@@ -597,6 +597,25 @@ static void missing_nodes(struct verdict_search *s)
 	}
 }
 
+/* A pair that had no answer over a NIC over which its node has measured others. */
+static void count_partial(
+	struct verdict_search *s, const struct dr_sweep_result *r, const uint32_t *used)
+{
+	const uint32_t rank[2] = { r->pair.client, r->pair.server };
+	uint32_t lacks[2] = { r->unused[0] & used[rank[0]], r->unused[1] & used[rank[1]] };
+	int e;
+
+	for (unsigned l = 0; l < r->n_lanes; l++) { /* of another run of the pair */
+		lacks[0] &= ~(1u << r->lane[l].client_nic);
+		lacks[1] &= ~(1u << r->lane[l].server_nic);
+	}
+	e = lacks[0] ? 0 : 1;
+	if (!lacks[e] || r->state != DR_SWEEP_OK || s->out->partial++ > 0)
+		return;
+	snprintf(s->out->first_partial, sizeof(s->out->first_partial), "rank %u %s with rank %u",
+		rank[e], s->j->node[rank[e]].nic[__builtin_ctz(lacks[e])].name, rank[!e]);
+}
+
 /* A NIC that no pair of its node could use: no link, or no answer over it. Whether it should be in
  * use, only other nodes tell: they have one. */
 static void unused_nics(struct verdict_search *s)
@@ -612,6 +631,8 @@ static void unused_nics(struct verdict_search *s)
 		unused[s->j->result[i].pair.client] |= s->j->result[i].unused[0];
 		unused[s->j->result[i].pair.server] |= s->j->result[i].unused[1];
 	}
+	for (size_t i = 0; i < s->j->n_results && !s->failed; i++)
+		count_partial(s, &s->j->result[i], used);
 	for (uint32_t r = 0; r < s->j->nodes && !s->failed; r++)
 		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
 			const struct dr_sweep_nic *nic = &s->j->node[r].nic[k];
@@ -721,6 +742,11 @@ static void conclude(struct dr_sweep_verdict *o, const struct dr_sweep_judge *j)
 		dr_append(o->line, sizeof(o->line),
 			"; %llu pair%s low in a run, not when measured again",
 			(unsigned long long)o->cleared, o->cleared == 1 ? " was" : "s were");
+	if (o->partial)
+		dr_append(o->line, sizeof(o->line),
+			"; %llu pair%s no answer over a NIC that is used with others: %s",
+			(unsigned long long)o->partial, o->partial == 1 ? " had" : "s had",
+			o->first_partial);
 	if (o->in_doubt)
 		dr_append(o->line, sizeof(o->line),
 			"; %llu of %llu pairs are low, so the median is in doubt as the reference",

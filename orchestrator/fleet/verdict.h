@@ -54,7 +54,9 @@ struct dr_sweep_verdict {
 	uint64_t figures, low;		     /* directions of pairs of NICs */
 	uint64_t low_pairs;		     /* with a low figure */
 	uint64_t cleared;		     /* pairs that were low in a run, and are not */
-	bool in_doubt;			     /* most pairs are low: the median may be, too */
+	uint64_t partial;	/* pairs that lack a NIC that others of its node used; */
+	char first_partial[96]; /* the first of them */
+	bool in_doubt;		/* most pairs are low: the median may be, too */
 	/* Round trips, of the pairs with one: median of the pairs' medians, and the slowest pair. NAN: not measured. */
 	uint64_t rtt_pairs;
 	double rtt_us, rtt_max_us, rtt_max_p99_us;

@@ -269,6 +269,25 @@ static void dead_nics_and_slow_links_are_cables(void **state)
 	drop(&f);
 }
 
+/* One pair had no answer over a NIC that works with others: that is no finding, and is said. */
+static void a_pair_without_one_of_its_nics_is_told(void **state)
+{
+	struct fabric f;
+
+	(void)state;
+	for (unsigned again = 0; again < 2; again++) {
+		build(&f, NULL);
+		f.result[0].unused[1] = 2;
+		f.result[0].n_lanes = again ? f.result[0].n_lanes : 2; /* eth0 alone */
+		judge(&f);
+		assert_int_equal(f.v.n, 0);
+		assert_int_equal(f.v.exit_code, 0);
+		assert_int_equal(
+			!strstr(f.v.line, "; 1 pair had no answer over a NIC that is used"), again);
+		drop(&f);
+	}
+}
+
 static void missing_nodes_are_told(void **state)
 {
 	struct fabric f;
@@ -374,6 +393,7 @@ int main(void)
 		cmocka_unit_test(two_bad_nics_are_two_findings),
 		cmocka_unit_test(failed_runs_are_put_down_to_their_node),
 		cmocka_unit_test(dead_nics_and_slow_links_are_cables),
+		cmocka_unit_test(a_pair_without_one_of_its_nics_is_told),
 		cmocka_unit_test(missing_nodes_are_told),
 		cmocka_unit_test(equal_reasons_are_one_line),
 		cmocka_unit_test(nothing_measured_exonerates_nothing),
