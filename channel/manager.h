@@ -25,7 +25,7 @@ enum dr_detect {
 /* By name, as in --detect. */
 extern const char *const dr_detect_names[];
 
-/* Neither rail answers for this long: both are lost. A job, which would start again, waits longer. */
+/* Neither rail answers for so long: both are lost. A job that would start anew waits longer. */
 #define DR_LOST_AFTER_NS (1500 * DR_NS_PER_MS)
 #define DR_LOST_AFTER_JOB_NS (4 * DR_NS_PER_S)
 
