@@ -63,14 +63,14 @@ class Liar(wire.Middle):
                 if kind == ACK and i == 0 or kind in (MESSAGE, GOODBYE) and i == 1:
                     continue
                 with self.lock:
-                    lines[1 - i].send(kind, seq, payload)
+                    lines[1 - i].send(kind, seq, wire.unproven(kind, payload))
                 if kind == READY and i == 0:
                     with self.lock:
                         slow, fast = lines[0].ciphers[0], Fast(lines[0].ciphers[0].key)
                         fast.n, lines[0].ciphers = slow.n, (fast, lines[0].ciphers[1])
                     threading.Thread(target=self.flood, args=(lines[0],), daemon=True).start()
         except (wire.Ended, noise.Refused):
-            lines[1 - i].close()
+            lines[1 - i].end()
 
     def flood(self, line):
         for i, message in enumerate(self.messages):

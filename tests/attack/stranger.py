@@ -241,6 +241,9 @@ def middle(dualrail, keyed):
         read = len(man.said[0]) + len(man.said[1])
         if keyed:
             must(read == 0 and status == 3, read, "messages read, status", status, text)
+        else:
+            kinds = [kind for kind, _, _ in man.said[0]]
+            must(HANDLES in kinds, "he was not in the run:", text)
         served(dualrail, port, *words)
         return "%d messages read and passed on, the client's status %s" % (read, status)
 
