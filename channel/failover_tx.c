@@ -280,13 +280,11 @@ bool dr_fo_tx_drained(const struct dr_fo *f)
 	       f->head == f->acked;
 }
 
-/* Not before the last switch is complete: its record would be that of the failback, too. Nor before
- * what is owed makes progress: it would not drain. */
+/* Not before the last switch is complete: its record would be that of the failback, too. */
 static bool may_fail_back(const struct dr_fo *f)
 {
 	return f->prm.failback && f->state == DR_FO_RUN && f->active != 0 && !f->rec_open &&
-	       f->path[0].state == DR_FOP_READY && !f->path[0].rail_down &&
-	       (!dr_fo_owed(f) || f->last_ns > f->path[0].ready_ns);
+	       f->path[0].state == DR_FOP_READY && !f->path[0].rail_down;
 }
 
 static void want_failback(struct dr_fo *f, int64_t now)

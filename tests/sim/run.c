@@ -15,8 +15,10 @@
  * has something to take in, unless it stands still.
  *
  * After the faults every message arrives within DONE_NS, and every path is up again within HEAL_NS.
+ * Conservative detection waits 2.4 s for each of two completions that are lost one after the other,
+ * and a second for a drain between them.
  */
-static const int64_t DONE_NS = 6 * DR_NS_PER_S;
+static const int64_t DONE_NS = 6 * DR_NS_PER_S, DONE_LATE_NS = 8 * DR_NS_PER_S;
 static const int64_t HEAL_NS = 4 * DR_NS_PER_S;
 enum {
 	ROUNDS_MAX =
@@ -401,7 +403,9 @@ static bool over(struct sim_run *r, int64_t now)
 		return true;
 	if (!r->healed && now > from + HEAL_NS + back_ns(r))
 		no_end(r, "paths are not up again, or not taken");
-	else if (now > DR_MAX(from, r->traffic_until_ns) + DONE_NS + visit_ns(r) && r->healed)
+	else if (now > DR_MAX(from, r->traffic_until_ns) + visit_ns(r) +
+				 (r->s->conservative ? DONE_LATE_NS : DONE_NS) &&
+		 r->healed)
 		no_end(r, "no end");
 	return false;
 }
