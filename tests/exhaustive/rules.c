@@ -292,6 +292,10 @@ static void update_switch(const struct look *l)
 	}
 	if (was->state == DR_FO_DRAIN && f->state == DR_FO_RUN && l->tick)
 		w->hold_ns = 0;
+	/* A failback waits for the end of a switch, and is due in the next look then. */
+	if ((was->rec_open && !f->rec_open) ||
+		(was->state == DR_FO_SWITCH && f->state == DR_FO_RUN))
+		w->hold_ns = DR_MIN(w->hold_ns, f->prm.hold_down_ns << w->flaps);
 	if (f->epoch != was->epoch)
 		w->rounds = (uint8_t)(w->rounds + (f->epoch - was->epoch));
 	if (f->acked > was->acked)
