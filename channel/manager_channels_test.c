@@ -211,7 +211,7 @@ static void test_a_peer_that_was_lost_is_found_again(void **state)
 	pair_close(&p);
 }
 
-/* Silence that began before a channel did is not held against it. */
+/* That nothing is heard is a fact about the peer, however young the channel is. */
 static void test_a_channel_that_is_opened_in_a_silence_ends_with_the_others(void **state)
 {
 	struct pair p;

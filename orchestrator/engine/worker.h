@@ -41,10 +41,9 @@ struct dr_worker_params {
 	int node;	    /* NUMA node of its memory and, unless pinned, its CPUs; -1: any */
 	uint32_t chunk_max; /* largest chunk of any phase: capacity of the posted receives */
 	uint64_t seed;
-	bool client;	     /* this end sends the first message of a round trip */
-	bool trace_requests; /* log post, test, completion of every request */
-	struct dr_rail_rates
-		*rates; /* of all workers (detect/rate.h); NULL: rates are not judged */
+	bool client;		     /* this end sends the first message of a round trip */
+	bool trace_requests;	     /* log post, test, completion of every request */
+	struct dr_rail_rates *rates; /* of all workers; NULL: rates are not judged */
 };
 
 enum dr_report_kind {
