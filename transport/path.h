@@ -308,7 +308,7 @@ struct dr_rail {
 	/* The latest of its paths' rx_last_ns and tx_last_ns so far. Written by its thread, for others to look at; relaxed,
 	 * since only the times matter. */
 	_Atomic int64_t rx_last_ns, tx_last_ns;
-	/* Longest time between two reads of bytes, on whichever of its paths; the owner resets it. */
+	/* Longest time between two reads of bytes, on any of its paths; the owner resets it. */
 	int64_t rx_gap_ns;
 };
 
