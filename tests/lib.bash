@@ -53,6 +53,14 @@ gives() {
 	}
 }
 
+# says CONDITION [FILE...]: the output, or the files, have the sentence of that row of docs/QUESTIONS.md.
+says() {
+	if (($# > 1)); then cat "${@:2}"; else echo "$output"; fi | "${BASH_SOURCE[0]%/*}/questions.py" said "$1" || {
+		echo "$output"
+		return 1
+	}
+}
+
 # tells STATUS TEXT COMMAND...: as gives, and its output has the text.
 tells() {
 	gives "$1" "${@:3}"

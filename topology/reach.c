@@ -62,6 +62,46 @@ static void find_neighbour(const struct dr_reach *r, struct neighbour *n)
 		(void)dr_nl_dump(&dump);
 }
 
+/* The kernel's table of neighbours, which all network namespaces share. */
+struct table {
+	uint32_t entries, limit;
+	bool refused; /* new ones, since the machine started */
+};
+
+static int on_table(const struct nlmsghdr *nlh, void *arg)
+{
+	struct table *table = arg;
+	struct dr_nl_attrs t;
+	struct ndt_config config;
+	struct ndt_stats stats;
+
+	/* The table itself comes first, and alone has a limit; one message for each NIC follows. */
+	if (!dr_nl_body(nlh, RTM_NEWNEIGHTBL, sizeof(struct ndtmsg), &t) || !t.at[NDTA_THRESH3] ||
+		!t.at[NDTA_CONFIG] || !t.at[NDTA_STATS] ||
+		mnl_attr_get_payload_len(t.at[NDTA_CONFIG]) < sizeof(config) ||
+		mnl_attr_get_payload_len(t.at[NDTA_STATS]) < sizeof(stats))
+		return MNL_CB_OK;
+	memcpy(&config, mnl_attr_get_payload(t.at[NDTA_CONFIG]), sizeof(config));
+	memcpy(&stats, mnl_attr_get_payload(t.at[NDTA_STATS]), sizeof(stats));
+	*table = (struct table){ .entries = config.ndtc_entries,
+		.limit = dr_nl_u32(t.at[NDTA_THRESH3]),
+		.refused = stats.ndts_table_fulls > 0 };
+	return MNL_CB_OK;
+}
+
+/* No entry was free for the peer, so that packets to it are dropped here without an error. */
+static bool table_full(const struct dr_reach *r, struct table *table)
+{
+	const struct dr_nl_dump dump = { .type = RTM_GETNEIGHTBL,
+		.family = (uint8_t)r->peer->ss_family,
+		.body = sizeof(struct ndtmsg),
+		.cb = on_table,
+		.arg = table };
+
+	*table = (struct table){ 0 };
+	return dr_nl_dump(&dump) == 0 && table->refused && table->entries >= table->limit;
+}
+
 /* Two NICs of the peer in one subnet, of which one answers ARP requests for both. */
 static void describe_twin(const char *to, const struct neighbour *n, char *buf, size_t len)
 {
@@ -154,6 +194,7 @@ void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 	struct dr_reach last = *asked, *r = &last;
 	char to[64], port[24] = "";
 	struct neighbour n;
+	struct table table;
 
 	if (!r->err)
 		r->err = dr_failure_last(r->local, r->peer, &r->port);
@@ -172,6 +213,12 @@ void dr_reach_describe(const struct dr_reach *asked, char *buf, size_t len)
 			"neigh del %s dev %s",
 			to, port, n.mac[0], n.mac[1], n.mac[2], n.mac[3], n.mac[4], n.mac[5], to,
 			r->ifname);
+	else if ((!n.found || n.state & (NUD_INCOMPLETE | NUD_FAILED)) && table_full(r, &table))
+		snprintf(buf, len,
+			"the neighbour table of this host is full (%u entries of at most %u), so that "
+			"packets to %s are dropped; sysctl -w net.ipv%c.neigh.default.gc_thresh3=%u",
+			table.entries, table.limit, to, r->peer->ss_family == AF_INET6 ? '6' : '4',
+			4 * DR_MAX(table.entries, table.limit));
 	else if (n.found && (n.state & (NUD_INCOMPLETE | NUD_FAILED)))
 		snprintf(buf, len,
 			"nobody answers %s for %s; check cable, switch port and VLAN, and the peer's "

@@ -59,14 +59,6 @@ start_client() {
 	start client "$DUALRAIL" client 127.0.0.1 --port "$port" "${SMALL[@]}" -i 100ms "$@"
 }
 
-# says CONDITION [FILE...]: the output, or the files, have the sentence of that row of docs/QUESTIONS.md.
-says() {
-	if (($# > 1)); then cat "${@:2}"; else echo "$output"; fi | "${BASH_SOURCE[0]%/*}/../questions.py" said "$1" || {
-		echo "$output"
-		return 1
-	}
-}
-
 # one_line: the output is one line.
 one_line() {
 	[[ $(wc -l <<<"$output") == 1 ]]

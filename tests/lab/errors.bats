@@ -67,6 +67,19 @@ refused() {
 	refused 3 verbs tcp
 }
 
+# Both limits are those of the guest; its control connection keeps its neighbour.
+@test "tcp: no room for the peer in the neighbour table is the cause that is named" {
+	start_server --transport tcp
+	lab run 0 sh -c "ip neigh flush all; ip neigh replace 10.77.0.2 dev ctl0 nud permanent \
+		lladdr $(lab run 1 cat /sys/class/net/ctl0/address)
+		sysctl -qw net.ipv4.neigh.default.gc_thresh2=0 net.ipv4.neigh.default.gc_thresh3=0"
+	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 -g 0 -N 1 --rails nic0,nic1 -D 1s -q
+	lab run 0 sh -c 'ip neigh del 10.77.0.2 dev ctl0
+		sysctl -qw net.ipv4.neigh.default.gc_thresh2=512 net.ipv4.neigh.default.gc_thresh3=1024'
+	refused 3 nic0 gc_thresh3
+	says "a full neighbour table"
+}
+
 @test "a GID index beyond the table: refused with its length; an empty one too" {
 	start_server
 	client "${TWO[@]}" -D 1s -q --gid 5000
