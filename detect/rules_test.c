@@ -145,7 +145,7 @@ static const struct {
 		"no-answer" },
 	{ { .stalled_ns = 138, .rtt_ns = 33, .answer_ns = 139, .silent_segments = 8 },
 		"unchanged" },
-	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 7 }, "sends-little" },
+	{ { .stalled_ns = 100, .answer_ns = 40, .silent_segments = 7 }, "sends-little" },
 	{ { .stalled_ns = 100, .answer_ns = 39, .silent_segments = 7 }, "unchanged" },
 	{ { .stalled_ns = 100, .answer_ns = 100, .silent_segments = 8, .lossy = true },
 		"unchanged" },
