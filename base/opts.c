@@ -148,20 +148,31 @@ static unsigned distance(const char *a, const char *b)
 	return row[n];
 }
 
+/* found, or candidate if that is more like name; NULL as long as nothing is similar. */
+static const char *nearer(const char *name, const char *candidate, const char *found)
+{
+	unsigned limit = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3);
+	unsigned d = distance(name, candidate);
+
+	return d <= limit && (!found || d < distance(name, found)) ? candidate : found;
+}
+
 const char *dr_opts_nearest(const struct dr_opts *o, unsigned command, const char *name)
 {
-	unsigned best = (unsigned)DR_MIN(strlen(name) / 3 + 1, (size_t)3);
 	const char *found = NULL;
 
-	for (size_t i = 0; i < o->n; i++) {
-		if (!(o->value[i].row->commands & command))
-			continue;
-		unsigned d = distance(name, o->value[i].row->name);
-		if (d < best || (d == best && !found)) {
-			best = d;
-			found = o->value[i].row->name;
-		}
-	}
+	for (size_t i = 0; i < o->n; i++)
+		if (o->value[i].row->commands & command)
+			found = nearer(name, o->value[i].row->name, found);
+	return found;
+}
+
+const char *dr_opts_nearest_command(const struct dr_opt_command *c, const char *name)
+{
+	const char *found = NULL;
+
+	for (; c->name; c++)
+		found = nearer(name, c->name, found);
 	return found;
 }
 

@@ -62,6 +62,8 @@ struct dr_opt {
 		*implied; /* not NULL: the argument is optional ("--json"); this is its default */
 	const char *unit; /* DURATION: "seconds", for help; NULL: a bare number is refused */
 	const char *help; /* one or more sentences; required */
+	const char *
+		brief; /* of --help, which shows common options only; NULL: --help-all alone has the option */
 	/* Appends text to help that is known at run time only; NULL: none. buf is an empty string at first. */
 	void (*help_more)(char *buf, size_t len);
 	const char *choices; /* CHOICE: "a|b|c" */
@@ -86,9 +88,9 @@ struct dr_opt_pair {
 /* The subcommands, for messages, help and completion; ends with a name of NULL. */
 struct dr_opt_command {
 	const char *name;
-	unsigned bit;	  /* 0: has no options of the table */
-	const char *args; /* "HOST [options]" */
-	const char *help;
+	unsigned bit;		  /* 0: has no options of the table */
+	const char *args;	  /* "HOST [options]" */
+	const char *help, *brief; /* brief: for the list of commands */
 	/* May be NULL: defaults of this command that differ from the rows' (long name, value); what is done and the
 	 * command line without the program. */
 	const struct dr_opt_pair *defaults, *examples;
@@ -167,9 +169,11 @@ bool dr_opts_given(const struct dr_opts *o, const char *name);
 /* "command line", "environment", "config", "default" or "unset". */
 const char *dr_opts_source(const struct dr_opts *o, const char *name);
 
-/* What `program command --help` prints: the command's options with its defaults, and its examples.
- * NULL: the commands, without options. False: there is no such command. */
-bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f);
+/* What `program command --help` prints, the command's common options, or --help-all: all of them, the forms of values,
+ * and examples. NULL: the commands. False: there is no such command. */
+bool dr_opts_help(const struct dr_opts *o, const char *command, bool all, FILE *f);
+/* For "did you mean": the most similar command; NULL: none is similar. */
+const char *dr_opts_nearest_command(const struct dr_opt_command *c, const char *name);
 /* The man page, man(7) source. */
 void dr_opts_man(const struct dr_opts *o, FILE *f);
 /* A completion script. shell: "bash"; others: -EINVAL. */

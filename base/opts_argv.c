@@ -58,7 +58,7 @@ static const char *command_name(const struct dr_opts *o, unsigned command)
 /* word: the argument as typed, "--foo=bar". */
 static int not_for(const struct dr_opts *o, unsigned command, const char *word, struct dr_err *e)
 {
-	return dr_err_set(e, -EINVAL, "option \"%.*s\" is not for \"%s\"; see %s %s --help",
+	return dr_err_set(e, -EINVAL, "option \"%.*s\" is not for \"%s\"; see %s %s --help-all",
 		(int)strcspn(word, "="), word, command_name(o, command), o->spec.program,
 		command_name(o, command));
 }
@@ -84,9 +84,9 @@ static int unknown_long(
 	if (dr_opts_find(o, name, strlen(name)) >= 0)
 		return not_for(o, command, word, e);
 	const char *hint = dr_opts_nearest(o, command, name);
-	return dr_err_set(e, -EINVAL, "unknown option \"--%s\"%s%s%s see %s --help", name,
+	return dr_err_set(e, -EINVAL, "unknown option \"--%s\"%s%s%s see %s %s --help-all", name,
 		hint ? "; did you mean \"--" : ";", hint ? hint : "", hint ? "\"?" : "",
-		o->spec.program);
+		o->spec.program, command_name(o, command));
 }
 
 /* The long option that a word like "-tests" stands for, whose first letter is no short option; NULL: none. getopt has
@@ -106,19 +106,20 @@ static int refused(
 	const struct dr_opts *o, unsigned command, int c, const char *word, struct dr_err *e)
 {
 	if (c == ':' && optopt >= ROW_BASE)
-		return dr_err_set(e, -EINVAL, "--%s needs %s %s; see %s --help",
+		return dr_err_set(e, -EINVAL, "--%s needs %s %s; see %s %s --help-all",
 			o->value[optopt - ROW_BASE].row->name,
 			strchr("AEIOU", o->value[optopt - ROW_BASE].row->arg[0]) ? "an" : "a",
-			o->value[optopt - ROW_BASE].row->arg, o->spec.program);
+			o->value[optopt - ROW_BASE].row->arg, o->spec.program,
+			command_name(o, command));
 	if (c == ':')
-		return dr_err_set(e, -EINVAL, "-%c needs an argument; see %s --help", optopt,
-			o->spec.program);
+		return dr_err_set(e, -EINVAL, "-%c needs an argument; see %s %s --help-all", optopt,
+			o->spec.program, command_name(o, command));
 	if (optopt == 0 || optopt >= ROW_BASE)
 		return unknown_long(o, command, word, e);
 	const char *hint = meant_long(o, command);
-	return dr_err_set(e, -EINVAL, "unknown option \"-%c\"%s%s%s see %s --help",
+	return dr_err_set(e, -EINVAL, "unknown option \"-%c\"%s%s%s see %s %s --help-all",
 		isprint(optopt) ? optopt : '?', hint ? "; did you mean \"--" : ";",
-		hint ? hint : "", hint ? "\"?" : "", o->spec.program);
+		hint ? hint : "", hint ? "\"?" : "", o->spec.program, command_name(o, command));
 }
 
 /* A long option behind a single dash would be taken for short ones: "-gpus" for -g with the value "pus". */
@@ -134,8 +135,9 @@ static int check_dashes(
 
 		if (row >= 0 && (o->value[row].row->commands & command))
 			return dr_err_set(e, -EINVAL,
-				"unknown option \"-%.*s\"; did you mean \"--%.*s\"? see %s --help",
-				(int)len, name, (int)len, name, o->spec.program);
+				"unknown option \"-%.*s\"; did you mean \"--%.*s\"? see %s %s --help-all",
+				(int)len, name, (int)len, name, o->spec.program,
+				command_name(o, command));
 	}
 	return 0;
 }

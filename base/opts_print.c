@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
 #include <jansson.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 
 /* --help and the echoes of the effective options, made from the table. */
 
-enum { HELP_COLUMN = 30, HELP_WIDTH = 80 };
+enum { HELP_COLUMN = 30, HELP_WIDTH = 80, BRIEF_EXAMPLES = 5 };
 
 static const void *at(const struct dr_opts *o, size_t i)
 {
@@ -31,6 +32,14 @@ static void put_default(const struct dr_opt *row, const char *def, char *buf, si
 		snprintf(buf, len, " (bare number: %s)", row->unit);
 	else if (def && row->kind != DR_OPT_FLAG)
 		snprintf(buf, len, " (default: %s)", def);
+}
+
+static void put_brief_default(const struct dr_opt *row, const char *def, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	if (def && row->kind != DR_OPT_FLAG)
+		snprintf(buf, len, " (%s%s)", def,
+			row->unit && isdigit(def[strlen(def) - 1]) ? " s" : "");
 }
 
 void dr_opt_help_text(const struct dr_opt *row, char *buf, size_t len)
@@ -63,7 +72,7 @@ static void print_wrapped(FILE *f, const char *text, size_t column)
 }
 
 static void print_help_row(
-	const struct dr_opts *o, const struct dr_opt *row, unsigned command, FILE *f)
+	const struct dr_opts *o, const struct dr_opt *row, unsigned command, bool all, FILE *f)
 {
 	char left[160], extra[256], text[DR_OPT_HELP_MAX];
 	const char *arg = row->kind == DR_OPT_FLAG ? "" : row->arg;
@@ -74,8 +83,13 @@ static void print_help_row(
 	if (row->short_name)
 		snprintf(dash, sizeof(dash), "-%c, ", row->short_name);
 	snprintf(left, sizeof(left), "  %s--%s%s%s%s", dash, row->name, open, arg, close);
-	dr_opt_help_text(row, text, sizeof(text));
-	put_default(row, dr_opt_default(o, row, command), extra, sizeof(extra));
+	if (all) {
+		dr_opt_help_text(row, text, sizeof(text));
+		put_default(row, dr_opt_default(o, row, command), extra, sizeof(extra));
+	} else {
+		snprintf(text, sizeof(text), "%s", row->brief);
+		put_brief_default(row, dr_opt_default(o, row, command), extra, sizeof(extra));
+	}
 	dr_append(text, sizeof(text), "%s", extra);
 	if (strlen(left) + 2 > HELP_COLUMN)
 		fprintf(f, "%s\n%*s", left, HELP_COLUMN, "");
@@ -114,7 +128,7 @@ static void print_forms(const struct dr_opts *o, unsigned command, FILE *f)
 			}
 }
 
-static void print_overview(const struct dr_opts *o, FILE *f)
+static void print_overview(const struct dr_opts *o, bool all, FILE *f)
 {
 	char left[160];
 
@@ -124,16 +138,16 @@ static void print_overview(const struct dr_opts *o, FILE *f)
 		fprintf(f, "%-*s  ", HELP_COLUMN - 2, left);
 		if (strlen(left) > HELP_COLUMN - 2)
 			fprintf(f, "\n%*s", HELP_COLUMN, "");
-		print_wrapped(f, c->help, HELP_COLUMN);
+		print_wrapped(f, all || !c->brief ? c->help : c->brief, HELP_COLUMN);
 	}
-	fprintf(f, "\n%s COMMAND --help lists the options of a command, man %s all.\n",
+	fprintf(f, "\n%s COMMAND --help lists common options, --help-all and man %s all.\n",
 		o->spec.program, o->spec.program);
 	fputs("\nExamples:\n", f);
 	for (const struct dr_opt_command *c = o->spec.commands; c && c->name; c++) {
 		struct dr_opt_command first = *c;
 		struct dr_opt_pair one[2] = { { NULL, NULL }, { NULL, NULL } };
 
-		if (!c->examples)
+		if (!c->examples || (!all && c - o->spec.commands >= BRIEF_EXAMPLES))
 			continue;
 		one[0] = c->examples[0];
 		first.examples = one;
@@ -141,22 +155,26 @@ static void print_overview(const struct dr_opts *o, FILE *f)
 	}
 }
 
-static void print_options(const struct dr_opts *o, unsigned command, FILE *f)
+static void print_options(const struct dr_opts *o, unsigned command, bool all, FILE *f)
 {
 	const char *group = NULL;
-	char name[DR_OPT_ENV_MAX];
 
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
 
-		if (!(row->commands & command))
+		if (!(row->commands & command) || (!all && !row->brief))
 			continue;
 		if (group != o->value[i].group)
-			fprintf(f, "\n%s:\n", o->value[i].group);
+			fprintf(f, "%s%s:\n", all || !group ? "\n" : "", o->value[i].group);
 		group = o->value[i].group;
-		print_help_row(o, row, command, f);
+		print_help_row(o, row, command, all, f);
 	}
-	print_forms(o, command, f);
+}
+
+static void print_environment(const struct dr_opts *o, unsigned command, FILE *f)
+{
+	char name[DR_OPT_ENV_MAX];
+
 	for (size_t i = 0; i < o->n; i++) {
 		const struct dr_opt *row = o->value[i].row;
 
@@ -169,30 +187,36 @@ static void print_options(const struct dr_opts *o, unsigned command, FILE *f)
 	}
 }
 
-static void print_command(const struct dr_opts *o, const struct dr_opt_command *c, FILE *f)
+static void print_command(
+	const struct dr_opts *o, const struct dr_opt_command *c, bool all, FILE *f)
 {
 	fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
-	print_wrapped(f, c->help, 0);
-	if (c->bit)
-		print_options(o, c->bit, f);
+	print_wrapped(f, all || !c->brief ? c->help : c->brief, 0);
+	if (c->bit) {
+		print_options(o, c->bit, all, f);
+		if (!all)
+			return;
+		print_forms(o, c->bit, f);
+		print_environment(o, c->bit, f);
+	}
 	if (!c->examples)
 		return;
 	fputs("\nExamples:\n", f);
 	print_examples(o, c, f);
 }
 
-bool dr_opts_help(const struct dr_opts *o, const char *command, FILE *f)
+bool dr_opts_help(const struct dr_opts *o, const char *command, bool all, FILE *f)
 {
 	const struct dr_opt_command *c = o->spec.commands;
 
 	if (!command) {
-		print_overview(o, f);
+		print_overview(o, all, f);
 		return true;
 	}
 	while (c->name && strcmp(c->name, command) != 0)
 		c++;
 	if (c->name)
-		print_command(o, c, f);
+		print_command(o, c, all, f);
 	return c->name;
 }
 

@@ -53,6 +53,7 @@ static const struct dr_opt traffic_rows[] = {
 		.arg = "SIZE",
 		.def = "64M",
 		.help = "Bytes of a message.",
+		.brief = "message size",
 		.commands = CLIENT,
 		AT(size),
 		.min = 1,
@@ -173,9 +174,10 @@ static const struct dr_opt_pair sections[] = { { "DESCRIPTION", "First.\n.second
 static const struct dr_opt_pair statuses[] = { { "0", "Pass." }, { NULL, NULL } };
 
 static const struct dr_opt_command commands[] = {
-	{ "server", SERVER, "[options]", "Serve clients.", server_defaults, NULL },
-	{ "client", CLIENT, "HOST [options]", "Run tests against HOST.", NULL, client_examples },
-	{ "shell", 0, "bash|zsh", "Print a script.", NULL, NULL },
+	{ "server", SERVER, "[options]", "Serve clients.", NULL, server_defaults, NULL },
+	{ "client", CLIENT, "HOST [options]", "Run tests against HOST.", NULL, NULL,
+		client_examples },
+	{ "shell", 0, "bash|zsh", "Print a script.", NULL, NULL, NULL },
 	{ .name = NULL },
 };
 static const struct dr_opt_manual manual = {
@@ -316,14 +318,14 @@ static void errors_name_the_option_the_value_and_the_way_out(void **state)
 	wrong(f, CLIENT, "--fault fire", -EINVAL,
 		"--fault: \"fire\" is not a fault; use e.g. close:path=0");
 	wrong(f, CLIENT, "node --gpu-s 3 tail", -EINVAL,
-		"unknown option \"--gpu-s\"; did you mean \"--gpus\"? see drtest --help");
+		"unknown option \"--gpu-s\"; did you mean \"--gpus\"? see drtest client --help-all");
 	wrong(f, CLIENT, "--completely-different=3", -EINVAL,
-		"unknown option \"--completely-different\"; see drtest --help");
-	wrong(f, CLIENT, "-qz", -EINVAL, "unknown option \"-z\"; see drtest --help");
-	wrong(f, CLIENT, "--size", -EINVAL, "--size needs a SIZE; see drtest --help");
-	wrong(f, CLIENT, "-s", -EINVAL, "-s needs an argument; see drtest --help");
+		"unknown option \"--completely-different\"; see drtest client --help-all");
+	wrong(f, CLIENT, "-qz", -EINVAL, "unknown option \"-z\"; see drtest client --help-all");
+	wrong(f, CLIENT, "--size", -EINVAL, "--size needs a SIZE; see drtest client --help-all");
+	wrong(f, CLIENT, "-s", -EINVAL, "-s needs an argument; see drtest client --help-all");
 	wrong(f, CLIENT, "--at 1s", -EINVAL,
-		"option \"--at\" is not for \"client\"; see drtest client --help");
+		"option \"--at\" is not for \"client\"; see drtest client --help-all");
 }
 
 static void abbreviations_must_be_unambiguous(void **state)
@@ -354,8 +356,8 @@ static void names_of_other_commands_are_no_abbreviations(void **state)
 			AT(json) },
 	};
 	static const struct dr_opt_command two[] = {
-		{ "server", SERVER, "", "Serve.", NULL, NULL },
-		{ "client", CLIENT, "", "Run.", NULL, NULL },
+		{ "server", SERVER, "", "Serve.", NULL, NULL, NULL },
+		{ "client", CLIENT, "", "Run.", NULL, NULL, NULL },
 		{ .name = NULL },
 	};
 	static const struct dr_opt_group group = { "Traces", rows, DR_ARRAY_LEN(rows) };
@@ -364,7 +366,7 @@ static void names_of_other_commands_are_no_abbreviations(void **state)
 		.program = "drtest", .groups = both, .commands = two
 	};
 	static const char other[] =
-		"option \"--trace\" is not for \"client\"; see drtest client --help";
+		"option \"--trace\" is not for \"client\"; see drtest client --help-all";
 	struct fixture f = { .n = 0 };
 
 	(void)state;
@@ -507,13 +509,13 @@ static void the_echo_reads_back_the_same(void **state)
 	free(kv);
 }
 
-static char *help(struct fixture *f, const char *command)
+static char *help(struct fixture *f, const char *command, bool every)
 {
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
-	assert_true(dr_opts_help(f->o, command, out));
+	assert_true(dr_opts_help(f->o, command, every, out));
 	fclose(out);
 	return text;
 }
@@ -549,7 +551,8 @@ static void has(const char *text, const char *part)
 static void help_shows_the_options_of_the_command(void **state)
 {
 	struct fixture *f = *state;
-	char *client = help(f, "client"), *server = help(f, "server"), *all = help(f, NULL);
+	char *client = help(f, "client", true), *server = help(f, "server", true);
+	char *all = help(f, NULL, true), *brief = help(f, "client", false);
 
 	has(client, "Usage: drtest client HOST [options]\n");
 	has(client, "\nTraffic:\n  -s, --size SIZE             Bytes of a message.");
@@ -567,11 +570,15 @@ static void help_shows_the_options_of_the_command(void **state)
 	has(all, "  client HOST [options]");
 	has(all, "drtest client n1 --verify");
 	assert_null(strstr(all, "--size"));
+	assert_string_equal(brief,
+		"Usage: drtest client HOST [options]\n\nRun tests against HOST.\n\n"
+		"Traffic:\n  -s, --size SIZE             message size (64M)\n");
 	for (char *p = client, *line; (line = strsep(&p, "\n"));)
 		assert_true(strlen(line) <= 80);
 	free(client);
 	free(server);
 	free(all);
+	free(brief);
 }
 
 static void the_man_page_shows_every_option(void **state)

@@ -146,9 +146,9 @@ static int start_thread(struct dualrail *d, struct dr_err *e)
 /* The kind's own options have the defaults of the program's options. */
 static int set_params(struct dualrail *d, struct dr_err *e)
 {
-	static const struct dr_opt_command commands[] = { { "library", DR_CMDBIT_RUN, "", "", NULL,
-								  NULL },
-		{ NULL, 0, NULL, NULL, NULL, NULL } };
+	static const struct dr_opt_command commands[] = {
+		{ .name = "library", .bit = DR_CMDBIT_RUN }, { .name = NULL }
+	};
 	const struct dr_opt_group *const groups[] = { &d->kind->options, NULL };
 	const struct dr_opts_spec spec = {
 		.program = "libdualrail", .groups = groups, .commands = commands

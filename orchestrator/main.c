@@ -45,11 +45,16 @@ static int print_version(bool verbose)
 
 static int bad_command(const char *name)
 {
+	const char *hint = name ? dr_opts_nearest_command(dr_options_command_list, name) : NULL;
 	char commands[128];
 
 	dr_options_commands(commands, sizeof(commands));
-	dr_complain("%s%.60s%s; use one of: %s; see --help", name ? "\"" : "",
-		name ? name : "no command", name ? "\" is not a command" : "", commands);
+	if (hint)
+		dr_complain(
+			"\"%.60s\" is not a command; did you mean \"%s\"? see --help", name, hint);
+	else
+		dr_complain("%s%.60s%s; use one of: %s; see --help", name ? "\"" : "",
+			name ? name : "no command", name ? "\" is not a command" : "", commands);
 	return DR_EXIT_USAGE;
 }
 
@@ -199,8 +204,8 @@ static int with_options(struct dr_options *o, int argc, char **argv, struct dr_r
 	name_run(o, rec);
 	if (rc)
 		return bad_options(o, rc, &e, rec);
-	if (o->help) {
-		(void)dr_opts_help(o->table, argv[0], stdout);
+	if (o->help || o->help_all) {
+		(void)dr_opts_help(o->table, argv[0], o->help_all, stdout);
 		return 0;
 	}
 	if (o->version)
@@ -244,9 +249,10 @@ static const struct dr_schema schemas[] = {
 	{ NULL, NULL, NULL },
 };
 
-static bool asks_for_help(const char *arg)
+static bool asks_for_help(const char *arg, bool *all)
 {
-	return arg && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0);
+	*all = arg && strcmp(arg, "--help-all") == 0;
+	return *all || (arg && (strcmp(arg, "--help") == 0 || strcmp(arg, "-h") == 0));
 }
 
 static int print_completion(const struct dr_opts *t, const char *shell)
@@ -264,18 +270,20 @@ static int print_completion(const struct dr_opts *t, const char *shell)
 static int without_run(const struct dr_opts *t, int argc, char **argv)
 {
 	const char *name = argv[0], *arg = argc > 1 ? argv[1] : NULL;
-	bool help = strcmp(name, "help") == 0;
+	bool help = strcmp(name, "help") == 0, all;
 
 	if (strcmp(name, "--man") == 0) {
 		dr_opts_man(t, stdout);
 		return DR_EXIT_PASS;
 	}
-	if (help || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0)
-		return dr_opts_help(t, help ? arg : NULL, stdout) ? DR_EXIT_PASS : bad_command(arg);
-	if (strcmp(name, "--version") == 0)
+	if (asks_for_help(name, &all) || help)
+		return dr_opts_help(t, help ? arg : NULL, all, stdout) ? DR_EXIT_PASS
+								       : bad_command(arg);
+	if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0)
 		return print_version(
 			arg && (strncmp(arg, "-v", 2) == 0 || strcmp(arg, "--verbose") == 0));
-	if (asks_for_help(arg) && !dr_options_command(name) && dr_opts_help(t, name, stdout))
+	if (asks_for_help(arg, &all) && !dr_options_command(name) &&
+		dr_opts_help(t, name, all, stdout))
 		return DR_EXIT_PASS;
 	if (strcmp(name, "completion") == 0)
 		return print_completion(t, arg);

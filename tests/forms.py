@@ -79,7 +79,7 @@ def main():
             forms.setdefault(tuple(re.sub(r"\[=(.*)\]", r"=\1", a) for a in args), (where, False))
 
     for command in COMMANDS:
-        add(command + " --help", ([command, *f] for f in table(run(program, command, "--help").stdout)))
+        add(command + " --help-all", ([command, *f] for f in table(run(program, command, "--help-all").stdout)))
     add("man page", table(re.sub(r"\\f.|\\", "", run(program, "--man").stdout)))
     for name in files:
         with open(name, encoding="utf-8") as f:

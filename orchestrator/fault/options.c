@@ -40,6 +40,7 @@ static const struct dr_opt rows[] = {
 	{ .name = "fault", .kind = DR_OPT_CUSTOM, .arg = "SPEC",
 	  .parse = parse_fault, .repeat = true, .commands = DR_CMDBIT_FAULTY, .offset = AT(list),
 	  .help_more = dr_fault_kinds_help, .words = dr_fault_kinds_words,
+	  .brief = "break a path, e.g. link-down:path=0,repeat=10",
 	  .help = "KIND[:KEY=VALUE[,KEY=VALUE]...]. Break a path. Keys: path=0|1 (primary or shadow; "
 		  "default: 0), nic=NAME (default: the NIC of that path), side=client|server (default: "
 		  "client), at=TIME (first time; default: 2s), for=TIME (default: 1s, at most 1h; 0: until the end), "
@@ -47,6 +48,7 @@ static const struct dr_opt rows[] = {
 		  "the first GPU, with close and qp-error all), channel=N (the same). Kinds:" },
 	{ .name = "allow-faults", .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_SERVER | DR_CMDBIT_FAULTY, .offset = AT(allow),
+	  .brief = "permit faults at this end",
 	  .help = "Allow faults to be injected at this end (demo: always). A client may request "
 		  "them at a server only if both have --key-file; for these the client needs no "
 		  "--allow-faults." },

@@ -45,6 +45,7 @@ static int parse_config(const struct dr_opt *row, const char *text, void *dst, s
 static const struct dr_opt results[] = {
 	{ .name = "json", .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
 	  .commands = ANY & ~(PLUGIN | REPORT), .offset = AT(json_path),
+	  .brief = "write the result document",
 	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
 		  "standard output and the tables to standard error." },
 	{ .name = "json-stream", .kind = DR_OPT_FLAG,
@@ -55,6 +56,7 @@ static const struct dr_opt results[] = {
 	  .help = "Serve live metrics over HTTP for Prometheus on this address." },
 	{ .name = "min-bw", .kind = DR_OPT_STRING, .arg = "PCT%|GBPS",
 	  .commands = RUN & ~SWEEP, .offset = AT(min_bw),
+	  .brief = "fail below this bandwidth",
 	  .help = "Exit with status 7 if the total bandwidth is lower: percent of the line rate "
 		  "(with --baseline: of the baseline; status 2 if a NIC reports no speed), or Gb/s." },
 	{ .name = "min-nic", .kind = DR_OPT_STRING, .arg = "PCT%",
@@ -67,21 +69,26 @@ static const struct dr_opt results[] = {
 		  "trip). PNN: p50, p90, p99 (default), p999 or max, e.g. p50=50us,p99=200us. Needs --test lat." },
 	{ .name = "max-gap", .kind = DR_OPT_DURATION, .arg = "TIME", .min = 1, .max = 1e15,
 	  .commands = DR_CMDBIT_FAULTY, .offset = AT(max_gap_ns),
+	  .brief = "fail on a longer delivery gap",
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN & ~SWEEP, .offset = AT(baseline),
+	  .brief = "fail below the figures of this document",
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
 	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
 	  .commands = REPORT, .offset = AT(page), .no_config = true,
+	  .brief = "the page",
 	  .help = "The page to write." },
 	{ .name = "tolerance", .kind = DR_OPT_DOUBLE, .arg = "PERCENT", .def = "1", .min = 0, .max = 100,
 	  .commands = COMPARE, .offset = AT(tolerance),
+	  .brief = "report larger changes only",
 	  .help = "Report a figure as worse or better only if it changed by more than this. Smaller changes are not "
 		  "reported, however certain they are." },
 	{ .name = "allow-differences", .kind = DR_OPT_FLAG,
 	  .commands = COMPARE, .offset = AT(allow_differences),
+	  .brief = "compare although options differ",
 	  .help = "Compare runs whose options or environments differ, e.g. before and after an update of the "
 		  "kernel. Without this option the differences are listed and the status is 2." },
 };
@@ -95,17 +102,20 @@ static const struct dr_opt connection[] = {
 	  .commands = NODE | DOCTOR, .offset = AT(control),
 	  .help = "Local address or interface of the control connection. Default: chosen by the "
 		  "routing table; a server listens on all addresses." },
-	{ .name = "port", .kind = DR_OPT_UINT, .arg = "PORT", .def = "20000", .min = 1,
+	{ .name = "port", .short_name = 'p', .kind = DR_OPT_UINT, .arg = "PORT", .def = "20000", .min = 1,
 	  .max = 65535,
 	  .commands = NODE | DOCTOR, .offset = AT(port),
 	  .env = { "UCCL_TCPX_BOOTSTRAP_PORT_BASE" },
+	  .brief = "TCP port of the server",
 	  .help = "First TCP port of the server. GPU k uses PORT + k." },
 	{ .name = "data-ports", .kind = DR_OPT_STRING, .arg = "A-B",
 	  .commands = NODE, .offset = AT(data_ports),
+	  .brief = "ports of data, for firewalls (any)",
 	  .help = "Range of ports for the data listeners of this end. Default: chosen by the "
 		  "kernel." },
 	{ .name = "key-file", .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = NODE | DOCTOR, .offset = AT(key_file),
+	  .brief = "authenticate both ends with this secret",
 	  .help = "File with the secret of both ends, readable by its owner only: head -c 32 /dev/urandom | "
 		  "base64 >K; chmod 600 K. Each end proves it, and the control conversation is encrypted "
 		  "with it; data is not. Default: none; then any host that reaches the server is served, "
@@ -138,6 +148,7 @@ static const struct dr_opt connection[] = {
 	  .help = "Maximum time to wait for each step of the peer." },
 	{ .name = "one-off", .short_name = '1', .kind = DR_OPT_FLAG,
 	  .commands = DR_CMDBIT_SERVER, .offset = AT(one_off),
+	  .brief = "serve one client, then exit",
 	  .help = "Serve one client, then exit with the status of that run. Refused clients do not "
 		  "count." },
 };
@@ -179,18 +190,22 @@ static const struct dr_opt general[] = {
 		  "may not use is an error." },
 	{ .name = "links", .kind = DR_OPT_UINT, .arg = "N", .def = "2", .min = 1, .max = 16,
 	  .commands = DR_CMDBIT_DEMO, .offset = AT(links),
+	  .brief = "links between the two ends",
 	  .help = "Number of links between the two nodes of the demo." },
 	{ .name = "dry-run", .kind = DR_OPT_FLAG,
 	  .commands = (RUN & ~OUTER) | DOCTOR, .offset = AT(dry_run), .no_config = true,
+	  .brief = "print the plan, connect to nothing",
 	  .help = "Print the plan and the effect of each fault, then exit; connects to nothing. "
 		  "doctor: report faults of a killed run without undoing them." },
 	{ .name = "repair", .kind = DR_OPT_FLAG,
 	  .commands = DOCTOR, .offset = AT(repair), .no_config = true,
+	  .brief = "undo faults that killed runs left",
 	  .help = "Undo the faults that killed runs left in this network namespace, report those that living "
 		  "runs hold, and check nothing else. Status 2: one could not be undone." },
 	{ .name = "config", .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
 	  .parse = parse_config, .repeat = true,
 	  .commands = ANY, .offset = AT(config), .no_config = true,
+	  .brief = "read options from this file",
 	  .help = "Read options from a JSON file: {\"long-name\": value}. Of several files the last one "
 		  "that has an option gives its value. The command line and "
 		  "the environment take precedence." },
@@ -198,20 +213,27 @@ static const struct dr_opt general[] = {
 	  .implied = "+",
 	  .parse = parse_verbose, .repeat = true, .commands = ANY,
 	  .offset = AT(verbose), .no_config = true,
+	  .brief = "print options and log more; -vv: debug",
 	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug; "
 		  "3 (-vvv): when each request is posted, tested and completed." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
 	  .commands = ANY & ~PREFLIGHT, .offset = AT(quiet),
+	  .brief = "no lines of intervals and trials",
 	  .help = "Print no lines of intervals and trials, and no options. The final tables, warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(log_json),
 	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "
 		  "text on standard output, unless --json or --json-stream moves them to standard error." },
-	{ .name = "version", .kind = DR_OPT_FLAG,
+	{ .name = "version", .short_name = 'V', .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(version), .no_config = true,
 	  .help = "Print the version and exit; with -v also the commit, the build and the libraries." },
 	{ .name = "help", .short_name = 'h', .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(help), .no_config = true,
+	  .brief = "print this help",
+	  .help = "Print the common options and exit." },
+	{ .name = "help-all", .kind = DR_OPT_FLAG,
+	  .commands = ANY, .offset = AT(help_all), .no_config = true,
+	  .brief = "print all options, and examples",
 	  .help = "Print this help and exit." },
 };
 /* clang-format on */

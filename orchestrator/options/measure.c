@@ -44,11 +44,13 @@ static const struct dr_opt rows[] = {
 	{ .name = "test", .kind = DR_OPT_CUSTOM, .arg = "TESTS", .def = "bw",
 	  .list = true, .words = words_tests,
 	  .parse = parse_tests, .commands = RUN, .offset = AT(test),
+	  .brief = "bw, lat, failover, separated by commas",
 	  .help = "Tests to run, separated by commas, always in this order: bw (bandwidth), lat "
 		  "(latency), failover." },
 	{ .name = "gpus", .short_name = 'g', .kind = DR_OPT_CUSTOM, .arg = "LIST",
 	  .list = true, .parse = dr_gpu_names_parse, .commands = ALL | TOPO | DOCTOR,
 	  .offset = AT(gpu_names),
+	  .brief = "GPUs of this end, e.g. 0-3 (all)",
 	  .help = "GPUs of this end, by CUDA number or PCI bus id, e.g. 0-3,0000:3b:00.0. The "
 		  "k-th GPU of the client is connected to the k-th GPU of the server. Default: "
 		  "all CUDA GPUs; without CUDA, 0-7 with host memory. The server uses as many as the client "
@@ -62,6 +64,7 @@ static const struct dr_opt rows[] = {
 	  .min = 1, .max = DR_GPU_CHANNELS_MAX,
 	  .commands = RUN | TOPO | DOCTOR, .offset = AT(channels),
 	  .env = { "UCCL_TCPX_NUM_CHANNELS" },
+	  .brief = "channels per GPU and direction",
 	  .help = "Channels per GPU and direction." },
 	{ .name = "window", .kind = DR_OPT_UINT, .arg = "N", .min = 1,
 	  .max = DR_CHANNEL_WINDOW_MAX,
@@ -77,14 +80,17 @@ static const struct dr_opt rows[] = {
 	{ .name = "size", .short_name = 's', .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "64M",
 	  .min = 1, .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(size),
+	  .brief = "message size",
 	  .help = "Message size. The default is that of bandwidth: without this option the latency test uses 8 bytes." },
 	{ .name = "begin", .short_name = 'b', .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1,
 	  .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(begin),
+	  .brief = "first of several message sizes",
 	  .help = "Message size sweep: first size. Needs --end." },
 	{ .name = "end", .short_name = 'e', .kind = DR_OPT_SIZE, .arg = "SIZE", .min = 1,
 	  .max = 1ull << 40,
 	  .commands = RUN, .offset = AT(end),
+	  .brief = "last of several message sizes",
 	  .help = "Message size sweep: last size." },
 	{ .name = "factor", .short_name = 'f', .kind = DR_OPT_UINT, .arg = "N", .def = "2",
 	  .min = 2, .max = 1024,
@@ -93,6 +99,7 @@ static const struct dr_opt rows[] = {
 	{ .name = "duration", .short_name = 'D', .kind = DR_OPT_DURATION, .arg = "TIME",
 	  .def = "5", .unit = "seconds", .min = 1e7, .max = 1e15,
 	  .commands = RUN, .offset = AT(duration_ns),
+	  .brief = "of each measurement",
 	  .help = "Duration of each measurement; a message in progress is not finished. The failover test "
 		  "ends after its last fault." },
 	{ .name = "iters", .short_name = 'n', .kind = DR_OPT_UINT, .arg = "N", .min = 1,
@@ -107,15 +114,19 @@ static const struct dr_opt rows[] = {
 	{ .name = "interval", .short_name = 'i', .kind = DR_OPT_DURATION, .arg = "TIME",
 	  .def = "1", .unit = "seconds", .max = 1e15,
 	  .commands = RUN, .offset = AT(interval_ns),
+	  .brief = "between lines of progress; 0: none",
 	  .help = "Reporting interval; 0 disables it." },
 	{ .name = "bidir", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(bidir),
+	  .brief = "send in both directions",
 	  .help = "Send in both directions at the same time." },
 	{ .name = "reverse", .short_name = 'R', .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(reverse),
+	  .brief = "send from the server to the client",
 	  .help = "Send from the server to the client." },
 	{ .name = "matrix", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(matrix),
+	  .brief = "every GPU over every NIC",
 	  .help = "Measure the bandwidth of every GPU over every NIC: each pair alone for "
 		  "--duration, all GPUs over each NIC, then everything at once. --channels applies to each pair of GPU "
 		  "and NIC. The report names idle and slow NICs." },
@@ -125,6 +136,7 @@ static const struct dr_opt rows[] = {
 		  "no limit." },
 	{ .name = "verify", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(verify),
+	  .brief = "compare every byte at the receiver",
 	  .help = "Write a pattern into every message and compare every byte at the receiver. "
 		  "Always enabled in the failover test." },
 };

@@ -543,7 +543,7 @@ int dr_options_parse(
 	if (rc)
 		return rc;
 	rc = dr_opts_parse(o->table, command, argc, argv, e);
-	if (rc == 0 && (o->help || o->version))
+	if (rc == 0 && (o->help || o->help_all || o->version))
 		return 0;
 	rc = also(rc, e, read_environment, o);
 	rc = also(rc, e, read_config, o);

@@ -115,7 +115,7 @@ struct dr_options {
 	bool one_off;
 	struct dr_config_files config;
 	int verbose;
-	bool quiet, log_json, version, help, man;
+	bool quiet, log_json, version, help, help_all, man;
 
 	/* sweep */
 	int pattern; /* index into the choices of --pattern */
@@ -151,6 +151,7 @@ void dr_options_fini(struct dr_options *o);
 int dr_options_exit(int rc);
 /* Bit of a command's name; 0: unknown, or without options (help, completion, schema). */
 unsigned dr_options_command(const char *name);
+extern const struct dr_opt_command dr_options_command_list[]; /* about.c */
 /* The commands' names: "server, client, demo". */
 void dr_options_commands(char *buf, size_t len);
 /* The table, for help, man page and completion; targets: o and those of added groups. -ENOMEM. */

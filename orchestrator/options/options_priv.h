@@ -5,7 +5,6 @@
 #include "orchestrator/options/options.h"
 
 /* about.c */
-extern const struct dr_opt_command dr_options_command_list[];
 extern const struct dr_opt_manual dr_options_manual;
 extern const struct dr_opt_group dr_options_measure, dr_options_paths; /* measure.c, paths.c */
 /* general.c */

@@ -13,11 +13,13 @@ static const struct dr_opt rows[] = {
 	{ .name = "transport", .kind = DR_OPT_STRING, .arg = "KIND", .def = "tcp",
 	  .commands = ALL | DOCTOR, .offset = AT(transport),
 	  .help_more = dr_options_help_transports, .words = dr_options_words_transports,
+	  .brief = "tcp, verbs, nccl:PLUGIN.so",
 	  .help = "Transport of the data paths. A server without this option uses the transport "
 		  "of its client." },
 	{ .name = "rails", .kind = DR_OPT_STRING, .arg = "LIST",
 	  .commands = NODE | TOPO | DOCTOR, .offset = AT(rails),
 	  .env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" }, .help_more = dr_options_help_nics,
+	  .brief = "NICs to use, e.g. eth1,eth2 (automatic)",
 	  .help = "NICs to use, separated by commas: interfaces (all their "
 		  "addresses), addresses or INTERFACE@ADDRESS. Default: all NICs that are up and "
 		  "have a partner at the other end, or that the other end names. The management "

@@ -146,7 +146,7 @@ static void help_names_every_kind(void **state)
 	memset(&opt, 0, sizeof(opt));
 	dr_fault_options_attach(&fault_opt, &opt);
 	assert_int_equal(dr_options_table(&opt, &opt.table), 0);
-	assert_true(dr_opts_help(opt.table, "client", f));
+	assert_true(dr_opts_help(opt.table, "client", true, f));
 	dr_options_fini(&opt);
 	fclose(f);
 	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++) {

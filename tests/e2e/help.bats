@@ -9,7 +9,7 @@ load usual
 
 # options_of COMMAND: the long options in its help.
 options_of() {
-	"$DUALRAIL" "$1" --help | grep -oE '^  (-.,|   ) --[a-z-]+' | grep -oE '[a-z-]+$' | sed 's/^--//' | sort
+	"$DUALRAIL" "$1" --help-all | grep -oE '^  (-.,|   ) --[a-z-]+' | grep -oE '[a-z-]+$' | sed 's/^--//' | sort
 }
 
 # takes COMMAND NAME: the parser of the command knows the option. Its value may be refused: that message starts
@@ -43,7 +43,7 @@ takes() {
 	local command line args
 	for command in "" "${COMMANDS[@]}"; do
 		# shellcheck disable=SC2086
-		"$DUALRAIL" $command --help >help.txt
+		"$DUALRAIL" $command --help-all >help.txt
 		if grep -nE '^.{81,}' help.txt; then return 1; fi
 		grep -A 100 '^Examples:$' help.txt >examples.txt
 		if grep -vE '^(Examples:|  [A-Z].*:|    dualrail .*)$' examples.txt; then return 1; fi
@@ -60,9 +60,23 @@ takes() {
 	one_line
 }
 
+@test "--help is one screen: 40 lines, a line for each option" {
+	local command
+	for command in "" "${COMMANDS[@]}"; do
+		# shellcheck disable=SC2086
+		"$DUALRAIL" $command --help >help.txt
+		if grep -nE '^.{81,}' help.txt; then return 1; fi
+		(($(wc -l <help.txt) <= 40)) || { echo "$command: $(wc -l <help.txt) lines" && return 1; }
+		[[ ! $command ]] || ! grep -E '^ {20,}' help.txt
+		[[ ! $command ]] || grep -q -e '--help-all' help.txt
+	done
+	[[ $("$DUALRAIL" client --help) == *"  -N, --channels N"*"(8)"* ]]
+	[[ $("$DUALRAIL" demo --help) == *"  -N, --channels N"*"(2)"* ]]
+}
+
 @test "each command has its own defaults, in its help and in its runs" {
 	# The help of one option, on one line.
-	of() { "$DUALRAIL" "$1" --help | grep -A 5 -e "--$2 " | tr -s '\n ' ' '; }
+	of() { "$DUALRAIL" "$1" --help-all | grep -A 5 -e "--$2 " | tr -s '\n ' ' '; }
 	[[ $(of client channels) == *"(default: 8)"* ]]
 	[[ $(of demo channels) == *"(default: 2)"* ]]
 	[[ $(of doctor connect-timeout) == *"default: 5s)"* ]]
@@ -165,7 +179,7 @@ takes() {
 
 @test "the help of --fault has the default of every key" {
 	local help key
-	help=$("$DUALRAIL" client --help | grep -A 12 -e '--fault SPEC' | tr -s '\n ' ' ')
+	help=$("$DUALRAIL" client --help-all | grep -A 12 -e '--fault SPEC' | tr -s '\n ' ' ')
 	for key in path side at for repeat every gpu channel; do
 		grep -qE -e "[ ,]$key=[^=]*default: |[ ,]$key=[^=]*\(the same\)" <<<"$help" || { echo "no default of $key: $help" && return 1; }
 	done

@@ -9,7 +9,8 @@ load usual
 @test "no command, unknown command: status 1" {
 	run -1 "$DUALRAIL"
 	one_line
-	refuses 1 '"serve" is not a command' "$DUALRAIL" serve
+	refuses 1 '"serve" is not a command; did you mean "server"?' "$DUALRAIL" serve
+	refuses 1 '"nonsense" is not a command; use one of: server, client' "$DUALRAIL" nonsense
 }
 
 @test "unknown option, missing host: status 1" {
