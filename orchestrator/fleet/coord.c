@@ -263,7 +263,8 @@ void dr_coord_reviewed(struct dr_coord *c, int64_t now_ns)
 	unsigned last = c->o.reviews + (c->o.alone ? 2 : 0);
 	enum dr_sweep_way way = dr_coord_way(c);
 
-	dr_assert(c->phase == DR_COORD_REVIEW);
+	if (c->phase != DR_COORD_REVIEW) /* stopped after it had asked */
+		return;
 	if (c->reviewed++ >= last) {
 		over(c);
 		return;

@@ -288,6 +288,24 @@ static void it_can_be_stopped(void **state)
 }
 
 /* A line for each stage, and one per interval; none in between. */
+/* All nodes are lost, and a signal comes before the question for a review is answered. */
+static void it_can_be_stopped_in_a_review(void **state)
+{
+	struct fleet f;
+
+	(void)state;
+	setup(&f, 4, &dr_pattern_all_pairs);
+	join_all(&f);
+	for (uint32_t rank = 1; rank < f.n; rank++)
+		lose(&f, rank);
+	assert_int_equal(f.c.phase, DR_COORD_REVIEW);
+	dr_coord_stop(&f.c, 0);
+	settle(&f);
+	assert_int_equal(f.looks, 1);
+	assert_true(f.ended);
+	teardown(&f);
+}
+
 static void progress_is_told_and_bounded(void **state)
 {
 	struct dr_sweep_progress p;
@@ -335,6 +353,7 @@ int main(void)
 		cmocka_unit_test(known_pairs_are_not_measured_again),
 		cmocka_unit_test(whatever_nodes_do_it_ends),
 		cmocka_unit_test(it_can_be_stopped),
+		cmocka_unit_test(it_can_be_stopped_in_a_review),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
