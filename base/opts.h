@@ -59,11 +59,10 @@ struct dr_opt {
 	const char *arg; /* placeholder in help, "SIZE"; not used by FLAG */
 	const char *def; /* default as text; NULL: zeroed, or nothing for CUSTOM */
 	const char
-		*implied; /* not NULL: the argument is optional ("--json"); this is its default */
-	const char *unit; /* DURATION: "seconds", for help; NULL: a bare number is refused */
-	const char *help; /* one or more sentences; required */
-	const char *
-		brief; /* of --help, which shows common options only; NULL: --help-all alone has the option */
+		*implied;  /* not NULL: the argument is optional ("--json"); this is its default */
+	const char *unit;  /* DURATION: "seconds", for help; NULL: a bare number is refused */
+	const char *help;  /* one or more sentences; required */
+	const char *brief; /* for --help, which has common options only; NULL: it is none */
 	/* Appends text to help that is known at run time only; NULL: none. buf is an empty string at first. */
 	void (*help_more)(char *buf, size_t len);
 	const char *choices; /* CHOICE: "a|b|c" */
@@ -169,8 +168,8 @@ bool dr_opts_given(const struct dr_opts *o, const char *name);
 /* "command line", "environment", "config", "default" or "unset". */
 const char *dr_opts_source(const struct dr_opts *o, const char *name);
 
-/* What `program command --help` prints, the command's common options, or --help-all: all of them, the forms of values,
- * and examples. NULL: the commands. False: there is no such command. */
+/* What `program command --help` prints, the command's common options, or --help-all: all of them,
+ * the forms of values, and examples. NULL: the commands. False: there is no such command. */
 bool dr_opts_help(const struct dr_opts *o, const char *command, bool all, FILE *f);
 /* For "did you mean": the most similar command; NULL: none is similar. */
 const char *dr_opts_nearest_command(const struct dr_opt_command *c, const char *name);

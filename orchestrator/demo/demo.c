@@ -131,8 +131,9 @@ static int in_lab(struct dr_options *o, struct dr_record *rec, struct dr_output 
 
 	if (dr_lab_create((unsigned)o->links, 0, &lab, &e))
 		return fail(rec, out, &e);
-	fprintf(dr_output_tables(out), "demo: two network namespaces connected by %u links\n",
-		lab.n_links);
+	if (!o->quiet)
+		fprintf(dr_output_tables(out),
+			"demo: two network namespaces connected by %u links\n", lab.n_links);
 	dr_lab_address(&lab, 1, lab.n_links, host, sizeof(host));
 	o->host = host;
 	return run_ends(o, &lab, rec, out);
@@ -151,10 +152,11 @@ int dr_demo_main(struct dr_options *o, struct dr_record *rec, struct dr_output *
 	dr_record_set_options(rec, dr_opts_to_json(o->table, o->command));
 	if (lab)
 		return in_lab(o, rec, out);
-	fprintf(dr_output_tables(out),
-		"demo over loopback (%s)\nnot shown: link failures and packet loss; connections are "
-		"closed instead\n",
-		why.text);
+	if (!o->quiet)
+		fprintf(dr_output_tables(out),
+			"demo over loopback (%s)\nnot shown: link failures and packet loss; connections are "
+			"closed instead\n",
+			why.text);
 	if (find_ports(o, &ports, &e))
 		return fail(rec, out, &e);
 	o->host = o->control = LOOPBACK_CONTROL;

@@ -76,7 +76,7 @@ bool dr_coord_expects(const struct dr_coord *c, uint32_t result, bool client);
 /* It has ended; ignored if it is not expected. Before that the caller has set the state of the result, if it is the
  * client's part. */
 void dr_coord_done(struct dr_coord *c, uint32_t result, bool client, int64_t now_ns);
-/* `again` of the results is set. Nothing happens but in REVIEW: it may have been stopped since it asked. */
+/* `again` of the results is set. Nothing happens but in REVIEW: it may have been stopped since. */
 void dr_coord_reviewed(struct dr_coord *c, int64_t now_ns);
 /* End now; what runs is stopped and MISSING. */
 void dr_coord_stop(struct dr_coord *c, int64_t now_ns);

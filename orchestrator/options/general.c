@@ -213,13 +213,13 @@ static const struct dr_opt general[] = {
 	  .implied = "+",
 	  .parse = parse_verbose, .repeat = true, .commands = ANY,
 	  .offset = AT(verbose), .no_config = true,
-	  .brief = "print options and log more; -vv: debug",
-	  .help = "Print the effective options and log more. LEVEL 1 (-v): info; 2 (-vv): debug; "
-		  "3 (-vvv): when each request is posted, tested and completed." },
+	  .brief = "print all tables, and log more; -vv: debug",
+	  .help = "Print all tables, each interval and the effective options, and log more. LEVEL 1 (-v): info; "
+		  "2 (-vv): debug; 3 (-vvv): when each request is posted, tested and completed." },
 	{ .name = "quiet", .short_name = 'q', .kind = DR_OPT_FLAG,
 	  .commands = ANY & ~PREFLIGHT, .offset = AT(quiet),
-	  .brief = "no lines of intervals and trials",
-	  .help = "Print no lines of intervals and trials, and no options. The final tables, warnings and errors remain." },
+	  .brief = "print the verdict alone",
+	  .help = "Print the verdict alone; warnings and errors remain." },
 	{ .name = "log-json", .kind = DR_OPT_FLAG,
 	  .commands = ANY, .offset = AT(log_json),
 	  .help = "Write every line of standard error as a JSON object, the result of each run too. Tables stay "

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/units.h"
 #include "orchestrator/output/record.h"
 
 /* The text of one cell of a table for people; "-" is unknown. */
@@ -66,6 +67,20 @@ static inline struct cell figure_name(int64_t gpu, const char *nic)
 static inline double known(int64_t v)
 {
 	return v == DR_UNSET ? NAN : (double)v;
+}
+
+static inline struct cell ms(int64_t ns)
+{
+	return num(known(ns) / 1e6, ns < DR_NS_PER_MS ? 3 : ns < 100 * DR_NS_PER_MS ? 2 : 1);
+}
+
+static inline struct cell size(int64_t bytes)
+{
+	struct cell c = { "-" };
+
+	if (bytes != DR_UNSET)
+		dr_format_size((uint64_t)bytes, c.s, sizeof(c.s));
+	return c;
 }
 
 #endif

@@ -120,7 +120,7 @@ static void has(
 
 static void lines(struct dr_record *rec, FILE *f)
 {
-	dr_table_fault(&rec->faults.v[0], f);
+	dr_table_fault(&rec->faults.v[0], true, f);
 }
 
 static void csv(struct dr_record *rec, FILE *f)

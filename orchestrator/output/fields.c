@@ -207,7 +207,8 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_env_nic_fields, AT(environment_nics), MAX(2, ALL | RAIL) },
 	/* A server tells the GPUs of its earlier sessions, too. */
 	{ &dr_memory_fields, AT(memory), MAX(128, ALL | PLACE) },
-	{ &dr_fault_fields, AT(faults), .csv = "fault", .event = "fault", .line = dr_table_fault },
+	{ &dr_fault_fields, AT(faults), .csv = "fault", .event = "fault", .line = dr_table_fault,
+		.always = true },
 	{ &dr_gap_summary_fields, AT(gap_groups), .max = 64 },
 	{ &dr_switch_fields, AT(switches), MAX(1 << 15, NEW | CHANNEL), .event = "switch" },
 	{ &dr_delivery_gap_fields, AT(delivery_gaps), MAX(1 << 15, NEW | CHANNEL),
@@ -216,7 +217,7 @@ const struct dr_row_type dr_row_types[] = {
 	{ &dr_phase_fields, AT(phases), MAX(4 * PHASES, ALL | GPU | RAIL) },
 	{ &dr_channel_fields, AT(channels), MAX(2, NEW | CHANNEL) },
 	{ &dr_interval_fields, AT(intervals), NEW, .csv = "interval", .event = "interval",
-		.line = dr_table_interval, .settle = settle_interval },
+		.line = dr_table_interval, .interval = true, .settle = settle_interval },
 	{ &dr_event_fields, AT(events), MAX(1 << 16, NEW | CHANNEL), .event = "event" },
 	{ &dr_error_fields, AT(errors), MAX(1 << 16, NEW) },
 	{ &dr_rail_fields, AT(rails), MAX(1, RAIL | PLACE) },

@@ -42,10 +42,13 @@ struct dr_row_type {
 	const struct dr_fields *fields;
 	size_t off; /* of the DR_LIST in struct dr_record */
 	unsigned flags;
-	size_t max;				/* rows; 0: DR_RECORD_LIST_MAX alone bounds them */
-	const char *csv;			/* name of the row in CSV; NULL: not there */
-	const char *event;			/* name in the stream; NULL: not there */
-	void (*line)(const void *row, FILE *f); /* for people, while the run lasts; NULL: none */
+	size_t max;	   /* rows; 0: DR_RECORD_LIST_MAX alone bounds them */
+	const char *csv;   /* name of the row in CSV; NULL: not there */
+	const char *event; /* name in the stream; NULL: not there */
+	/* For people, while the run lasts; NULL: none. With -v, all the row has to say; without,
+	 * it is there only if always, or if intervals are wanted and it is one. */
+	void (*line)(const void *row, bool all, FILE *f);
+	bool always, interval;
 	/* Computes what follows from the row's other fields; after each add. */
 	void (*settle)(void *row);
 };

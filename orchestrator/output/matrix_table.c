@@ -271,7 +271,7 @@ void dr_matrix_print(const struct dr_record *rec, FILE *f)
 
 	if (!rec->matrix.cells.n)
 		return;
-	t.colour = isatty(fileno(f)) && !getenv("NO_COLOR");
+	t.colour = dr_table_colour(f);
 	print_direction(&t, DR_TO_SERVER);
 	print_direction(&t, DR_TO_CLIENT);
 }
@@ -379,10 +379,11 @@ void dr_matrix_print_summary(const struct dr_record *rec, FILE *f)
 	print_good_nics(rec, DR_TO_CLIENT, f);
 }
 
-void dr_matrix_print_cell(const void *row, FILE *f)
+void dr_matrix_print_cell(const void *row, bool all, FILE *f)
 {
 	const struct dr_matrix_cell_row *r = row;
 
+	(void)all;
 	fprintf(f, "cell: %s%s over rail %s (%s), %s: %s Gb/s", r->gpu == DR_UNSET ? "" : "GPU ",
 		r->gpu == DR_UNSET ? "all GPUs" : count(r->gpu).s, count(r->rail).s, r->nic,
 		dr_enum_name(dr_direction_names, r->direction), sig(r->gbps).s);

@@ -223,6 +223,11 @@ bool dr_output_is_json(const struct dr_output *o)
 	return o->o.json_stdout || o->o.json_path || o->o.json_stream;
 }
 
+bool dr_output_has_tables(const struct dr_output *o)
+{
+	return o->o.tables;
+}
+
 bool dr_output_saves_baseline(const struct dr_output *o)
 {
 	return save_path(o) != NULL;
@@ -311,10 +316,11 @@ void dr_output_start(struct dr_output *o, struct dr_record *rec)
 void dr_output_row_at(struct dr_output *o, size_t list_off, const void *row)
 {
 	const struct dr_row_type *t = dr_row_type_at(list_off);
-	FILE *f = row && t->line ? people(o) : NULL;
+	bool line = t->line && (o->o.tables || t->always || (t->interval && o->o.intervals));
+	FILE *f = row && line ? people(o) : NULL;
 
 	if (f) {
-		t->line(row, f);
+		t->line(row, o->o.tables, f);
 		fflush(f);
 	}
 	if (row && o->o.json_stream)
@@ -501,8 +507,12 @@ int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr
 	write_files(o, rec, t);
 	if (json)
 		finish_stdout(o, rec, t);
-	if (!o->o.no_tables)
+	if (o->o.tables && !o->o.no_tables)
 		dr_table_print(rec, o->tables);
+	else if (!o->o.quiet && !o->o.no_tables)
+		dr_table_answers(rec, o->tables);
+	else if (!o->o.no_tables)
+		dr_table_verdict(rec, o->tables);
 	tell_saved(o);
 	fflush(o->tables);
 	if (!json)

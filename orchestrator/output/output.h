@@ -31,7 +31,9 @@ struct dr_output_options {
 	const struct dr_networks *metrics_allow; /* who may read them; NULL: all */
 	const char *baseline_path;
 	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
-	bool quiet;	     /* no intervals, no progress line; the final tables stay */
+	bool quiet;	     /* the verdict alone; no progress line */
+	bool tables;	     /* all tables, and a line of each interval and cell */
+	bool intervals;	     /* a line of each interval */
 	bool no_tables;	     /* not even the final ones: the run did not begin */
 	FILE *out, *err;     /* NULL: stdout, stderr */
 };
@@ -60,6 +62,8 @@ const json_t *dr_output_baseline(const struct dr_output *o);
  * it has none, these n_gpus (0: not known yet). -EEXIST: a file does not; the text names the differences. */
 int dr_output_check_baselines(const struct dr_output *o, const struct dr_record *rec,
 	const unsigned *gpus, size_t n_gpus, struct dr_err *e) DR_MUST_CHECK;
+/* Are all tables wanted, not only answers? */
+bool dr_output_has_tables(const struct dr_output *o);
 /* Is a document or a stream wanted? */
 bool dr_output_is_json(const struct dr_output *o);
 /* Will the result of a run that passes become a baseline? */
@@ -73,7 +77,7 @@ FILE *dr_output_tables(const struct dr_output *o);
 /* The text of an error that ends the run, on standard error (dr_complain). Not where that is the terminal that the
  * tables go to: their last lines have the errors of the record. */
 void dr_output_complain(const struct dr_output *o, const char *text);
-/* Sentences there, in lines of at most 100 columns, the further ones indented. */
+/* Sentences there, in lines as wide as the screen, the further ones indented. */
 void dr_output_text(const struct dr_output *o, const char *text);
 
 /* The run begins, options are effective: "start" line of the stream, header for people. */

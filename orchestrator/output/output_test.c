@@ -158,7 +158,7 @@ static void json_alone_owns_standard_output(void **state)
 	doc = json_loads(out, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(doc);
 	assert_int_equal(json_integer_value(json_object_get(doc, "exit_code")), 0);
-	assert_non_null(strstr(err, "Total: 378.9 Gb/s"));
+	assert_non_null(strstr(err, ": 378.9 Gb/s ("));
 	json_decref(doc);
 	free(out);
 	free(err);
@@ -523,6 +523,55 @@ static void bad_listen_addresses(void **state)
 	assert_true(rc == 0 || rc == -EADDRNOTAVAIL || rc == -EAFNOSUPPORT);
 }
 
+static char *printed(void (*print)(struct dr_record *, FILE *), struct dr_record *rec)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+
+	print(rec, f);
+	fclose(f);
+	return text;
+}
+
+static void verdict_alone(struct dr_record *rec, FILE *f)
+{
+	dr_table_verdict(rec, f);
+}
+
+/* A line or two of each test, as wide as the screen, then the verdict with its reserves. */
+static void answers_and_verdict(void **state)
+{
+	struct dr_record *rec = sample_record();
+	char *text, *verdict;
+
+	(void)state;
+	dr_record_verdict(rec, NULL);
+	setenv("COLUMNS", "60", 1);
+	text = printed(dr_table_answers, rec);
+	verdict = printed(verdict_alone, rec);
+	unsetenv("COLUMNS");
+	for (const char *p = text; (p = strstr(p, "\nBandwidth: ")) != NULL; p++)
+		assert_null(strstr(p + 1, "\nBandwidth: "));
+	assert_non_null(strstr(text, "Latency, round trip of "));
+	assert_non_null(strstr(text, "Failover: "));
+	assert_non_null(strstr(text, "Data: "));
+	assert_null(strstr(text, "sender Gb/s")); /* a column of a table */
+	assert_string_equal(text + strlen(text) - strlen(verdict), verdict);
+	assert_int_equal(strncmp(verdict, "PASS (exit status 0)", 20), 0);
+	for (char *rest = text, *line; (line = strsep(&rest, "\n")) != NULL;)
+		if (strstr(line, "COUNTERS") == NULL && strstr(line, "###") == NULL)
+			assert_true(strlen(line) <= 60);
+	free(text);
+	free(verdict);
+	rec->nics.v[0].degraded = 1;
+	verdict = printed(verdict_alone, rec);
+	assert_non_null(strstr(verdict, "PASS (exit status 0), but "));
+	assert_non_null(strstr(verdict, " is degraded"));
+	free(verdict);
+	dr_record_destroy(rec);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -538,6 +587,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(metrics_beside_slow_readers, setup, teardown),
 		cmocka_unit_test_setup_teardown(metrics_over_http, setup, teardown),
 		cmocka_unit_test(bad_listen_addresses),
+		cmocka_unit_test(answers_and_verdict),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

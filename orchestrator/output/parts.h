@@ -94,22 +94,32 @@ int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, s
 
 /* ---------------------------- tables for people ---------------------------- */
 
+/* The three levels: tables (-v), the answer of each test and its marks, the verdict alone (-q). */
 void dr_table_print(struct dr_record *rec, FILE *f);
+void dr_table_answers(struct dr_record *rec, FILE *f);
+void dr_table_verdict(const struct dr_record *rec, FILE *f);
 /* Options ("name=value ..."; NULL: all of the record), rails and GPU map, before the run. */
 void dr_table_header(const struct dr_record *rec, const char *options, FILE *f);
-/* Words in lines of at most 100 columns, indented by so many. */
+/* May colours be used there? Not without a terminal, nor with NO_COLOR (no-color.org). */
+bool dr_table_colour(FILE *f);
+/* Words in lines as wide as the screen (100 columns without one), indented by so many. */
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f);
 /* One line while the run lasts; row: a struct dr_interval_row, dr_fault_row, dr_matrix_cell_row. */
-void dr_table_interval(const void *row, FILE *f);
-void dr_table_fault(const void *row, FILE *f);
-void dr_matrix_print_cell(const void *row, FILE *f);
+void dr_table_interval(const void *row, bool all, FILE *f);
+void dr_table_fault(const void *row, bool all, FILE *f);
+void dr_matrix_print_cell(const void *row, bool all, FILE *f);
 
-/* result_line.c: the last line of each table, which says what the table is read for. */
-void dr_result_bandwidth(const struct dr_record *rec, FILE *f);
-void dr_result_nics(const struct dr_record *rec, FILE *f);
-void dr_result_memory(const struct dr_record *rec, FILE *f);
-void dr_result_latency(const struct dr_record *rec, FILE *f);
-void dr_result_failover(const struct dr_record *rec, FILE *f);
+/* result_line.c: what each table is read for, in a line that begins with the title. Those that take
+ * no notice of it print further lines, indented. */
+void dr_result_bandwidth(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_memory(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_data(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f);
 
 enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX, DR_MATRIX_SLOW_PERCENT = 80 };

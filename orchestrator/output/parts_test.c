@@ -757,8 +757,8 @@ static int print_sample(void)
 	t.min_bw_percent = 95;
 	dr_record_verdict(rec, &t);
 	dr_table_header(rec, NULL, stdout);
-	dr_table_interval(&rec->intervals.v[0], stdout);
-	dr_table_fault(&rec->faults.v[0], stdout);
+	dr_table_interval(&rec->intervals.v[0], true, stdout);
+	dr_table_fault(&rec->faults.v[0], true, stdout);
 	dr_table_print(rec, stdout);
 	puts("\n---- prom");
 	dr_prom_write(rec, stdout);

@@ -6,7 +6,7 @@
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 
-/* The last line of each table: the figure that the table is read for, and what is worst in it. */
+/* The answer of each test in a line: what its table is read for, and what is worst in it. */
 
 static const char *plural(size_t n)
 {
@@ -93,7 +93,7 @@ static void print_sharing(
 
 	if (n < 2 || first[0] == first[1] || strncmp(nic.s, " over ", 6) != 0)
 		return;
-	fprintf(f, "\n  (%s is shared by ", nic.s + 6);
+	fprintf(f, " (%s is shared by ", nic.s + 6);
 	if (n == 2)
 		fprintf(f, "GPU %s and %s", count(first[0]).s, count(first[1]).s);
 	else
@@ -134,18 +134,19 @@ static const struct dr_bandwidth_row *slowest(
 	return worst;
 }
 
-void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
+void dr_result_bandwidth(const struct dr_record *rec, const char *title, FILE *f)
 {
 	const struct dr_total *t = &rec->total;
 	size_t gpus, rails = rec->rails.n;
-	char silent[512] = "";
 	double mean;
 	const struct dr_bandwidth_row *worst = slowest(rec, &gpus, &mean);
 
 	if (!worst || !isfinite(t->gbps))
 		return;
-	fprintf(f, "Result: %zu GPU%s x %zu NIC%s: %s Gb/s", gpus, plural(gpus), rails,
-		plural(rails), sig(t->gbps).s);
+	fprintf(f, "%s: %zu GPU%s x %zu NIC%s: %s Gb/s (%s GB/s)", title, gpus, plural(gpus), rails,
+		plural(rails), sig(t->gbps).s, sig(t->gbps / 8).s);
+	if (t->message_bytes != DR_UNSET)
+		fprintf(f, " with messages of %s", size(t->message_bytes).s);
 	if (isfinite(t->line_rate_percent))
 		fprintf(f, ", %.1f %% of %.6g Gb/s%s", t->line_rate_percent, t->line_gbps,
 			dr_total_slower(t));
@@ -158,11 +159,10 @@ void dr_result_bandwidth(const struct dr_record *rec, FILE *f)
 			fprintf(f, "%.0f %% of the mean", 100 * worst->gbps / mean);
 		print_sharing(rec, worst, f);
 	}
-	dr_record_silent_nics(rec, silent, sizeof(silent));
-	fprintf(f, "%s\n", silent);
+	fputc('\n', f);
 }
 
-void dr_result_nics(const struct dr_record *rec, FILE *f)
+void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f)
 {
 	size_t n = rec->nics.n, ok = 0, unknown = 0;
 	const struct dr_nic_row *bad = NULL;
@@ -178,16 +178,17 @@ void dr_result_nics(const struct dr_record *rec, FILE *f)
 	}
 	if (bad)
 		fprintf(f,
-			"Result: %zu of %zu NICs carried other traffic than theirs, the first is %s at the %s\n",
-			n - ok - unknown, n, bad->name, dr_enum_name(dr_end_names, bad->side));
+			"%s: %zu of %zu NICs carried other traffic than theirs, the first is %s at the %s\n",
+			title, n - ok - unknown, n, bad->name,
+			dr_enum_name(dr_end_names, bad->side));
 	else if (unknown == n)
-		fputs("Result: no NIC could be compared with its counters\n", f);
+		fprintf(f, "%s: no NIC could be compared with its counters\n", title);
 	else
-		fprintf(f, "Result: %zu of %zu NICs carried what was sent over them%s\n", ok, n,
+		fprintf(f, "%s: %zu of %zu NICs carried what was sent over them%s\n", title, ok, n,
 			unknown ? "; the others could not be compared" : "");
 }
 
-void dr_result_memory(const struct dr_record *rec, FILE *f)
+void dr_result_memory(const struct dr_record *rec, const char *title, FILE *f)
 {
 	size_t gpus = 0, staged = 0;
 
@@ -195,18 +196,53 @@ void dr_result_memory(const struct dr_record *rec, FILE *f)
 		gpus += rec->memory.v[i].memory == 1;
 		staged += rec->memory.v[i].memory == 1 && rec->memory.v[i].staged > 0;
 	}
-	fprintf(f, "Result: %zu of %zu GPUs staged through pinned host memory\n", staged, gpus);
+	fprintf(f, "%s: %zu of %zu GPUs staged through pinned host memory\n", title, staged, gpus);
 }
 
-void dr_result_latency(const struct dr_record *rec, FILE *f)
+void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f)
+{
+	const struct dr_bandwidth_row *v = rec->bandwidth.v;
+	size_t n = rec->bandwidth.n;
+	bool several = false;
+
+	(void)title;
+	for (size_t i = 1; i < n; i++)
+		several |= v[i].phase != v[0].phase || v[i].direction != v[0].direction;
+	for (size_t i = 0; several && i < n; i++) {
+		double gbps[2] = { NAN, NAN };
+		size_t k = 0;
+
+		while (k < i && v[k].phase != v[i].phase)
+			k++;
+		if (k < i)
+			continue;
+		for (; k < n; k++) {
+			double *sum = &gbps[v[k].direction == DR_TO_CLIENT];
+
+			if (v[k].phase == v[i].phase)
+				*sum = (isfinite(*sum) ? *sum : 0) + v[k].gbps;
+		}
+		fprintf(f, " %s:", size(v[i].message_bytes).s);
+		for (k = 0; k < 2; k++)
+			if (isfinite(gbps[k]))
+				fprintf(f, " %s %s Gb/s", dr_direction_names[k], sig(gbps[k]).s);
+		fputc('\n', f);
+	}
+}
+
+/* Of one message size, in rows of it. */
+static void print_latency(const struct dr_record *rec, int64_t bytes, const char *title, FILE *f)
 {
 	const struct dr_latency_row *best = NULL, *worst = NULL;
+	int64_t p99 = 0, max = 0;
 
 	for (size_t i = 0; i < rec->latency.n; i++) {
 		const struct dr_latency_row *r = &rec->latency.v[i];
 
-		if (r->p50_ns == DR_UNSET)
+		if (r->p50_ns == DR_UNSET || r->bytes != bytes)
 			continue;
+		p99 = DR_MAX(p99, r->p99_ns);
+		max = DR_MAX(max, r->max_ns);
 		if (!best || r->p50_ns < best->p50_ns)
 			best = r;
 		if (!worst || r->p50_ns > worst->p50_ns)
@@ -214,15 +250,28 @@ void dr_result_latency(const struct dr_record *rec, FILE *f)
 	}
 	if (!best)
 		return;
-	fprintf(f, "Result: best median %s us (GPU %s%s)", sig(known(best->p50_ns) / 1e3).s,
-		count(best->gpu).s, over_nic(rec, best->gpu).s);
+	fprintf(f, "%s, round trip of %s: median %s us (GPU %s over %s)", title, size(bytes).s,
+		sig(known(best->p50_ns) / 1e3).s, count(best->gpu).s, best->nic);
 	if (worst != best)
-		fprintf(f, ", slowest %s us (GPU %s%s)", sig(known(worst->p50_ns) / 1e3).s,
-			count(worst->gpu).s, over_nic(rec, worst->gpu).s);
-	fputc('\n', f);
+		fprintf(f, " to %s us (GPU %s over %s)", sig(known(worst->p50_ns) / 1e3).s,
+			count(worst->gpu).s, worst->nic);
+	fprintf(f, "; p99 %s%s us, longest %s us\n", worst != best ? "at most " : "",
+		sig(known(p99) / 1e3).s, sig(known(max) / 1e3).s);
 }
 
-void dr_result_failover(const struct dr_record *rec, FILE *f)
+void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f)
+{
+	for (size_t i = 0; i < rec->latency.n; i++) {
+		size_t k = 0;
+
+		while (k < i && rec->latency.v[k].bytes != rec->latency.v[i].bytes)
+			k++;
+		if (k == i)
+			print_latency(rec, rec->latency.v[i].bytes, title, f);
+	}
+}
+
+void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f)
 {
 	const struct dr_fault_row *worst = NULL, *ended = NULL;
 	size_t n = rec->faults.n, passed = 0, cut = 0;
@@ -242,9 +291,9 @@ void dr_result_failover(const struct dr_record *rec, FILE *f)
 	if (!n)
 		return;
 	if (cut == n)
-		fprintf(f, "Result: 0 of %zu trial%s finished", n, plural(n));
+		fprintf(f, "%s: 0 of %zu trial%s finished", title, n, plural(n));
 	else
-		fprintf(f, "Result: %zu of %zu trial%s passed", passed, n, plural(n));
+		fprintf(f, "%s: %zu of %zu trial%s passed", title, passed, n, plural(n));
 	if (cut && cut < n)
 		fprintf(f, ", %zu did not finish", cut);
 	if (worst) {
@@ -284,4 +333,73 @@ void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
 					      : rec->matrix.to_client_gbps)
 			.s,
 		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
+}
+
+void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f)
+{
+	(void)title;
+	for (size_t i = 0; i < rec->gap_groups.n; i++) {
+		const struct dr_gap_summary *g = &rec->gap_groups.v[i];
+
+		fprintf(f, " %s, %s: %s of %s hit data", dr_fault_row_name(g->kind, g->dir).s,
+			dr_enum_name(dr_end_names, g->side), count(g->hit).s, count(g->n).s);
+		if (g->gaps > 0)
+			fprintf(f, "; gap median %s, ", ms(g->p50_ns).s);
+		if (g->gaps >= 100)
+			fprintf(f, "p99 %s, ", ms(g->p99_ns).s);
+		if (g->gaps > 0)
+			fprintf(f, "longest %s ms", ms(g->max_ns).s);
+		if (isfinite(g->after_gbps / g->before_gbps))
+			fprintf(f, "; bandwidth after %.0f %%",
+				100 * g->after_gbps / g->before_gbps);
+		fputc('\n', f);
+	}
+}
+
+void dr_result_data(const struct dr_record *rec, const char *title, FILE *f)
+{
+	const struct dr_integrity_row *r = &rec->integrity_total;
+
+	fprintf(f,
+		"%s: %s chunks, %s GB: lost %s, duplicated %s, reordered %s, corrupted %s (%s)\n",
+		title, count(r->chunks).s, sig(known(r->bytes) / 1e9).s, count(r->lost).s,
+		count(r->duplicated).s, count(r->reordered).s, count(r->corrupted).s,
+		r->verified > 0 ? "every byte compared" : "by sequence numbers");
+}
+
+/* A run that passed may still have something to say. */
+static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
+{
+	const struct dr_switch_row *first = NULL;
+
+	dr_record_silent_nics(rec, buf, len);
+	for (size_t i = 0; i < rec->switches.n && !first; i++)
+		if (dr_switch_unexpected(rec, &rec->switches.v[i]))
+			first = &rec->switches.v[i];
+	if (first)
+		dr_append(buf, len,
+			"; %" PRId64 " switches without a fault of the test, the first at %s s: %s",
+			rec->unexpected_switches,
+			num((double)(first->rec.detect_ns -
+				     (rec->session_ns ? rec->session_ns : rec->start_ns)) /
+					1e9,
+				2)
+				.s,
+			first->rec.cause[0] ? first->rec.cause : "no reason is known");
+	for (size_t i = 0; i < rec->nics.n; i++)
+		if (rec->nics.v[i].degraded == 1)
+			dr_append(buf, len, "; %s %s is degraded",
+				dr_enum_name(dr_end_names, rec->nics.v[i].side),
+				rec->nics.v[i].name);
+}
+
+void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f)
+{
+	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
+	char but[512] = "";
+
+	(void)title;
+	put_reserves(rec, but, sizeof(but));
+	fprintf(f, "%s (exit status %d)%s%s\n", words[rec->status], rec->exit_code,
+		*but ? (rec->exit_code ? "; " : ", but ") : "", *but ? but + 2 : "");
 }

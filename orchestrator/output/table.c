@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -12,26 +14,12 @@
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 
-/* Tables for people. At most 100 columns; no colours; the unit stands in the column's head or in
- * the title; "-" is unknown. */
-
-static struct cell ms(int64_t ns)
-{
-	return num(known(ns) / 1e6, ns < DR_NS_PER_MS ? 3 : ns < 100 * DR_NS_PER_MS ? 2 : 1);
-}
+/* Tables for people, at most 100 columns wide; sentences follow the screen. The unit stands in the
+ * column's head or in the title; "-" is unknown. */
 
 static struct cell us(int64_t ns)
 {
 	return sig(known(ns) / 1e3);
-}
-
-static struct cell size(int64_t bytes)
-{
-	struct cell c = { "-" };
-
-	if (bytes != DR_UNSET)
-		dr_format_size((uint64_t)bytes, c.s, sizeof(c.s));
-	return c;
 }
 
 static struct cell duration(int64_t ns)
@@ -41,6 +29,28 @@ static struct cell duration(int64_t ns)
 	if (ns != DR_UNSET)
 		dr_format_duration(ns, c.s, sizeof(c.s));
 	return c;
+}
+
+/* The lines that end in *text, which is from open_memstream, as wide as the screen. */
+static void put_lines(FILE *m, char **text, FILE *f)
+{
+	if (fclose(m) == 0)
+		for (char *line, *rest = *text; (line = strsep(&rest, "\n")) && *line;)
+			dr_table_words(line, *line == ' ' ? 2 : 0, *line == ' ' ? 4 : 2, f);
+	free(*text); /* lint-ok: of open_memstream */
+}
+
+static void answer(void (*put)(const struct dr_record *, const char *, FILE *),
+	const struct dr_record *rec, const char *title, FILE *f)
+{
+	char *text = NULL;
+	size_t len;
+	FILE *m = open_memstream(&text, &len);
+
+	if (!m)
+		return;
+	put(rec, title, m);
+	put_lines(m, &text, f);
 }
 
 /* ------------------------------- bandwidth ------------------------------- */
@@ -117,7 +127,7 @@ static void print_bandwidth(const struct dr_record *rec, FILE *f)
 			f);
 	if (marked)
 		fputs(MARK_LEGEND, f);
-	dr_result_bandwidth(rec, f);
+	answer(dr_result_bandwidth, rec, "Result", f);
 }
 
 /* The other direction's acknowledgements are in the counter too. */
@@ -179,6 +189,19 @@ static bool latency_only(const struct dr_record *rec)
 	       rec->false_failovers == DR_UNSET;
 }
 
+/* What a reader has to know of the NICs. */
+static void print_nic_marks(const struct dr_record *rec, FILE *f)
+{
+	for (size_t i = 0; i < rec->nics.n; i++)
+		if (rec->nics.v[i].degraded == 1)
+			degraded_nic(&rec->nics.v[i], f);
+	for (size_t i = 0; i < rec->nics.n; i++)
+		if (rec->nics.v[i].grown[0])
+			fprintf(f, "  COUNTERS: %s %s: %s\n",
+				dr_enum_name(dr_end_names, rec->nics.v[i].side),
+				rec->nics.v[i].name, rec->nics.v[i].grown);
+}
+
 static void print_nics(const struct dr_record *rec, FILE *f)
 {
 	bool little = false;
@@ -195,14 +218,7 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 				nic_row(&rec->nics.v[i], f);
 				little |= rec->nics.v[i].counter_check == DR_NIC_CHECK_TOO_LITTLE;
 			}
-	for (size_t i = 0; i < rec->nics.n; i++)
-		if (rec->nics.v[i].degraded == 1)
-			degraded_nic(&rec->nics.v[i], f);
-	for (size_t i = 0; i < rec->nics.n; i++)
-		if (rec->nics.v[i].grown[0])
-			fprintf(f, "  COUNTERS: %s %s: %s\n",
-				dr_enum_name(dr_end_names, rec->nics.v[i].side),
-				rec->nics.v[i].name, rec->nics.v[i].grown);
+	print_nic_marks(rec, f);
 	fputs("  check: ok if the counter is at least 99 % of the payload and at most 110 % (headers) plus 5 % of\n"
 	      "  the other direction (acknowledgements), or 192 bytes per packet, with a tolerance of 1 MiB\n"
 	      "  conns: data connections made, including rebuilt ones\n",
@@ -210,7 +226,7 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 	if (little)
 		fputs("  too little: too little traffic to compare (less than 10 MiB each way)\n",
 			f);
-	dr_result_nics(rec, f);
+	answer(dr_result_nics, rec, "Result", f);
 }
 
 static void print_memory(const struct dr_record *rec, FILE *f)
@@ -247,24 +263,15 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 				num((double)r->unpacked_bytes / 1e6, 1).s,
 				num(r->unpack_busy_percent, 1).s, r->staged_because);
 	}
-	dr_result_memory(rec, f);
+	answer(dr_result_memory, rec, "Result", f);
 }
 
-static void print_total(const struct dr_record *rec, FILE *f)
+static void print_cpu(const struct dr_record *rec, FILE *f)
 {
 	int peer = rec->side < 0 ? -1 : !rec->side;
-	const struct dr_total *t = &rec->total;
 
-	if (!isfinite(t->gbps))
+	if (!isfinite(rec->total.gbps))
 		return;
-	fprintf(f, "\nTotal: %s Gb/s (%s GB/s)", sig(t->gbps).s, sig(t->gbps / 8).s);
-	if (t->message_bytes != DR_UNSET)
-		fprintf(f, " with messages of %s", size(t->message_bytes).s);
-	if (isfinite(t->line_rate_percent))
-		fprintf(f, ", %.1f %% of the line rate of %.6g Gb/s%s", t->line_rate_percent,
-			t->line_gbps, dr_total_slower(t));
-	else
-		fputs(", line rate unknown", f);
 	fprintf(f, "\nCPU: %s %s %%, %s %s %% (100 %% = one core)\n",
 		dr_enum_name(dr_end_names, rec->side), num(rec->cpu_percent_local, 0).s,
 		dr_enum_name(dr_end_names, peer), num(rec->cpu_percent_peer, 0).s);
@@ -291,7 +298,7 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 	}
 	if (marked)
 		fputs(MARK_LEGEND, f);
-	dr_result_latency(rec, f);
+	answer(dr_result_latency, rec, "Result", f);
 }
 
 /* ------------------------------- failover ------------------------------- */
@@ -503,7 +510,7 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 		rec->detection.fence[0] ? "; fence: " : "", rec->detection.fence);
 	print_late(rec, f);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
-	dr_result_failover(rec, f);
+	answer(dr_result_failover, rec, "Result", f);
 }
 
 static void add_check(struct dr_integrity_row *sum, const struct dr_check_row *r)
@@ -544,15 +551,48 @@ static void print_integrity(const struct dr_record *rec, FILE *f)
 	}
 }
 
-static void print_verdict(const struct dr_record *rec, FILE *f)
+void dr_table_verdict(const struct dr_record *rec, FILE *f)
 {
-	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
+	bool colour = dr_table_colour(f);
 
 	if (rec->exit_code < 0)
 		return;
-	fprintf(f, "\n%s (exit status %d)\n", words[rec->status], rec->exit_code);
+	fputs(!colour ? "" : rec->exit_code ? "\033[1;31m" : "\033[1;32m", f);
+	answer(dr_result_verdict, rec, "", f);
+	fputs(colour ? "\033[0m" : "", f);
 	for (size_t i = 0; i < rec->errors.n; i++)
 		fprintf(f, "  %s\n", rec->errors.v[i].text);
+}
+
+static bool nic_differs(const struct dr_record *rec)
+{
+	for (size_t i = 0; i < rec->nics.n; i++)
+		if (rec->nics.v[i].counter_check == DR_NIC_CHECK_DIFFERS)
+			return true;
+	return false;
+}
+
+void dr_table_answers(struct dr_record *rec, FILE *f)
+{
+	dr_record_settle(rec);
+	dr_matrix_print(rec, f);
+	if (rec->bandwidth.n)
+		answer(dr_result_bandwidth, rec, "Bandwidth", f);
+	answer(dr_result_sizes, rec, "", f);
+	answer(dr_result_latency, rec, "Latency", f);
+	if (rec->faults.n)
+		answer(dr_result_failover, rec, "Failover", f);
+	answer(dr_result_faults, rec, "", f);
+	if (nic_differs(rec))
+		answer(dr_result_nics, rec, "NICs", f);
+	print_nic_marks(rec, f);
+	for (size_t i = 0; i < rec->environment.n; i++)
+		print_processor(rec, &rec->environment.v[i], f);
+	if (rec->integrity_total.chunks != DR_UNSET)
+		answer(dr_result_data, rec, "Data", f);
+	dr_baseline_print(rec, f);
+	dr_matrix_print_summary(rec, f);
+	dr_table_verdict(rec, f);
 }
 
 void dr_table_print(struct dr_record *rec, FILE *f)
@@ -562,7 +602,7 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
 	print_memory(rec, f);
-	print_total(rec, f);
+	print_cpu(rec, f);
 	print_latency(rec, f);
 	print_failover(rec, f);
 	print_switches(rec, f);
@@ -571,22 +611,39 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	print_integrity(rec, f);
 	dr_baseline_print(rec, f);
 	dr_matrix_print_summary(rec, f);
-	print_verdict(rec, f);
+	fputc('\n', f);
+	dr_table_verdict(rec, f);
 }
 
 /* ------------------------------ while it runs ------------------------------ */
 
-#define WRAP 100
+/* COLUMNS, as of other programs, or the terminal's, or what fits on a page. */
+static size_t screen_width(FILE *f)
+{
+	enum { LEAST = 40, USUAL = 100, MOST = 200 };
+	const char *env = getenv("COLUMNS");
+	uint64_t n = 0;
+	struct winsize w;
+
+	if (!env || dr_parse_u64(env, LEAST, MOST, &n, NULL))
+		n = isatty(fileno(f)) && ioctl(fileno(f), TIOCGWINSZ, &w) == 0 ? w.ws_col : USUAL;
+	return n < LEAST ? USUAL : DR_MIN(n, MOST);
+}
+
+bool dr_table_colour(FILE *f)
+{
+	return isatty(fileno(f)) && !getenv("NO_COLOR");
+}
 
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f)
 {
-	size_t column = (size_t)fprintf(f, "%*s", (int)first, "");
+	size_t width = screen_width(f), column = (size_t)fprintf(f, "%*s", (int)first, "");
 	const char *blank = "";
 
 	for (; *(text += strspn(text, " ")); blank = " ") {
 		size_t len = strcspn(text, " ");
 
-		if (*blank && column + 1 + len > WRAP) {
+		if (*blank && column + 1 + len > width) {
 			column = (size_t)fprintf(f, "\n%*s", (int)further, "") - 1;
 			blank = "";
 		}
@@ -600,7 +657,7 @@ static void print_options(const json_t *options, FILE *f)
 {
 	const char *key;
 	json_t *v;
-	size_t col = 0;
+	size_t width = screen_width(f), col = 0;
 
 	json_object_foreach((json_t *)(uintptr_t)options, key, v)
 	{
@@ -611,7 +668,7 @@ static void print_options(const json_t *options, FILE *f)
 		if (!s)
 			continue;
 		size_t n = strlen(key) + strlen(s) + 2;
-		if (col + n > WRAP) {
+		if (col + n > width) {
 			fputc('\n', f);
 			col = 0;
 		}
@@ -653,11 +710,12 @@ void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 	fflush(f);
 }
 
-void dr_table_interval(const void *row, FILE *f)
+void dr_table_interval(const void *row, bool all, FILE *f)
 {
 	const struct dr_interval_row *r = row;
 	double from = known(r->start_ns) / 1e9;
 
+	(void)all;
 	fprintf(f, "%8s - %-8s s  gpu %-3s  %-9s  %9s Gb/s %8s chunks%s", num(from, 2).s,
 		num(from + known(r->duration_ns) / 1e9, 2).s,
 		r->gpu == DR_UNSET ? "all" : count(r->gpu).s,
@@ -666,10 +724,39 @@ void dr_table_interval(const void *row, FILE *f)
 	fputc('\n', f);
 }
 
-void dr_table_fault(const void *row, FILE *f)
+/* "fault 3: link-down, client rail0: gap 32.80 ms (detect 19.70), failback gap 13.20 ms: PASS" */
+static void fault_in_short(const struct dr_fault_row *r, FILE *f)
+{
+	fprintf(f, "fault %s: %s, %s%s%s: ", count(r->trial).s,
+		dr_fault_row_name(r->kind, r->dir).s, dr_enum_name(dr_end_names, r->side),
+		r->nic[0] ? " " : "", r->nic);
+	if (r->error_after_ns != DR_UNSET)
+		fprintf(f, "no delivery for %s until the error", duration(r->error_after_ns).s);
+	else if (r->gap_ns == DR_UNSET)
+		fputs("no gap measured", f);
+	else
+		fprintf(f, "gap %s ms", ms(r->gap_ns).s);
+	if (r->gap_ns != DR_UNSET && r->detect_ns != DR_UNSET)
+		fprintf(f, " (detect %s)", ms(r->detect_ns).s);
+	if (r->failback_gap_ns != DR_UNSET)
+		fprintf(f, ", failback gap %s ms", ms(r->failback_gap_ns).s);
+	fprintf(f, ": %s%s%s\n", dr_enum_name(dr_verdict_names, r->verdict), r->note[0] ? ": " : "",
+		r->note);
+}
+
+void dr_table_fault(const void *row, bool all, FILE *f)
 {
 	const struct dr_fault_row *r = row;
+	char *text = NULL;
+	size_t len;
+	FILE *m = all ? NULL : open_memstream(&text, &len);
 
+	if (m) {
+		fault_in_short(r, m);
+		put_lines(m, &text, f);
+	}
+	if (!all)
+		return;
 	fprintf(f, "fault %s: %s path %s %s%s%s: ", count(r->trial).s,
 		dr_fault_row_name(r->kind, r->dir).s, count(r->path).s,
 		dr_enum_name(dr_end_names, r->side), r->nic[0] ? " " : "", r->nic);

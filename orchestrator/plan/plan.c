@@ -304,25 +304,23 @@ unsigned dr_plan_channels(const struct dr_plan *p, enum dr_plan_end end, unsigne
 	return n;
 }
 
-void dr_plan_describe(
+static void describe_paths(
 	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len)
 {
 	struct dr_plan_map m = dr_plan_paths(p, position, 0);
 	const struct dr_plan_rail *a = &p->rail[m.primary][end], *b = &p->rail[m.shadow][end];
-	unsigned more = 0;
+	bool more = false;
 	char why[96];
 
 	if (p->spread == DR_SPREAD_EACH) {
-		snprintf(buf, len, "GPU %u <-> %u: %u channels a direction on each of %u rails%s",
-			p->gpu[position][0], p->gpu[position][1], p->n_each, p->n_rails,
-			p->n_rails == 1 ? ", no shadow: unprotected" : "");
+		snprintf(buf, len, "%u channels a direction on each of %u rails%s", p->n_each,
+			p->n_rails, p->n_rails == 1 ? ", no shadow: unprotected" : "");
 		return;
 	}
 	for (unsigned c = 1; c < p->n_each; c++)
 		more = more || dr_plan_paths(p, position, c).primary != m.primary;
 	dr_plan_reason(p, position, why, sizeof(why));
-	snprintf(buf, len, "GPU %u <-> %u: primary %s %s%s, ", p->gpu[position][0],
-		p->gpu[position][1], a->name, a->address, a->routed ? " (routed)" : "");
+	snprintf(buf, len, "primary %s %s%s, ", a->name, a->address, a->routed ? " (routed)" : "");
 	if (m.primary == m.shadow)
 		dr_append(buf, len, "no shadow: unprotected");
 	else
@@ -330,6 +328,42 @@ void dr_plan_describe(
 			b->routed ? " (routed)" : "");
 	dr_append(
 		buf, len, "%s (%s)", more ? "; its other channels over other rails too" : "", why);
+}
+
+/* "0-3,8" of numbers that are added in turn: a run that goes on moves its end. */
+static void add_number(char *list, size_t len, unsigned number, unsigned run[2])
+{
+	char *dash = strrchr(list, '-'), *comma = strrchr(list, ',');
+
+	if (*list && number == run[1] + 1) {
+		if (run[1] > run[0] && dash && (!comma || dash > comma))
+			*dash = '\0';
+		dr_append(list, len, "-%u", number);
+	} else {
+		dr_append(list, len, "%s%u", *list ? "," : "", number);
+		run[0] = number;
+	}
+	run[1] = number;
+}
+
+bool dr_plan_describe(
+	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len)
+{
+	char own[256], other[256], list[2][160] = { "", "" };
+	unsigned k = 0, run[2][2] = { { 0 } };
+
+	describe_paths(p, end, position, own, sizeof(own));
+	for (; k < p->n_gpus; k++) {
+		describe_paths(p, end, k, other, sizeof(other));
+		if (strcmp(own, other) != 0)
+			continue;
+		if (k < position)
+			return false;
+		for (int side = 0; side < 2; side++)
+			add_number(list[side], sizeof(list[side]), p->gpu[k][side], run[side]);
+	}
+	snprintf(buf, len, "GPU %s <-> %s: %s", list[DR_PLAN_CLIENT], list[DR_PLAN_SERVER], own);
+	return true;
 }
 
 bool dr_plan_on_spare(const struct dr_plan *p)

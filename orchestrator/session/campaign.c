@@ -309,7 +309,7 @@ static int inject(struct dr_client *c, struct dr_trial *t)
 	if (dr_fault_by(t->spec) != DR_FAULT_BY_USER)
 		t->row.at_ns = t->fault_ns;
 	const char *text = c->fault[0].rep.text;
-	if (!c->s.opt->quiet && dr_fault_by(t->spec) != DR_FAULT_BY_USER) {
+	if (dr_output_has_tables(c->s.out) && dr_fault_by(t->spec) != DR_FAULT_BY_USER) {
 		dr_output_progress(c->s.out, NULL);
 		fprintf(dr_output_tables(c->s.out), "fault %u: %.*s at %.2f s\n", t->number,
 			(int)strcspn(text, ";"), text,
@@ -494,19 +494,23 @@ static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before
 	return rc;
 }
 
-/* From the options alone: failbacks and slow switches make it longer. */
-static void announce(const struct dr_fault_list *l, unsigned trials)
+/* A trial takes the fault, the failback, and samples of the bandwidth before and after them. */
+static void announce(const struct dr_options *o, const struct dr_fault_list *l, unsigned trials)
 {
 	int64_t end = 0;
-	char at[32], least[32];
+	char at[32], all[32];
 
-	for (unsigned i = 0; i < l->n; i++)
-		end = DR_MAX(end, l->v[i].at_ns) + (l->v[i].repeat - 1) * l->v[i].every_ns +
-		      l->v[i].for_ns + (l->v[i].for_ns ? 2 : 1) * SAMPLE_NS;
+	for (unsigned i = 0; i < l->n; i++) {
+		const struct dr_fault_spec *f = &l->v[i];
+		int64_t back = f->for_ns && o->failback ? o->hold_down_ns : 0;
+		int64_t each = f->for_ns + back + 2 * SAMPLE_NS;
+
+		end = DR_MAX(end, f->at_ns) + (f->repeat - 1) * DR_MAX(f->every_ns, each) + each;
+	}
 	dr_format_duration(l->v[0].at_ns, at, sizeof(at));
-	dr_format_duration(end, least, sizeof(least));
-	dr_say("failover", "failover: %u trial%s, first injection after %s, at least %s", trials,
-		trials == 1 ? "" : "s", at, least);
+	dr_format_duration(end, all, sizeof(all));
+	dr_say("failover", "failover: %u trial%s, first injection after %s, about %s in all",
+		trials, trials == 1 ? "" : "s", at, all);
 }
 
 /* Which NICs are rails was guessed from HOST: a HOST that is a rail's address makes the management NIC a rail. */
@@ -536,7 +540,7 @@ static int all_trials(struct dr_client *c)
 
 	for (unsigned i = 0; i < l->n; i++)
 		total += l->v[i].repeat;
-	announce(l, total);
+	announce(c->s.opt, l, total);
 	announce_rails(c);
 	for (unsigned i = 0; i < l->n; i++) {
 		int64_t next = began + l->v[i].at_ns;

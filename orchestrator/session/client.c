@@ -71,15 +71,15 @@ static int check_faults(struct dr_client *c, struct dr_err *e)
 	return rc;
 }
 
-/* Which rails each GPU uses. */
-static void print_plan(const struct dr_plan *p, FILE *f)
+/* Which rails each GPU uses: a line for GPUs with the same ones. */
+static void print_plan(const struct dr_session *s)
 {
-	char line[256];
+	const struct dr_plan *p = &s->plan;
+	char line[600];
 
-	for (unsigned k = 0; k < p->n_gpus; k++) {
-		dr_plan_describe(p, DR_PLAN_CLIENT, k, line, sizeof(line));
-		fprintf(f, "%s\n", line);
-	}
+	for (unsigned k = 0; k < p->n_gpus; k++)
+		if (dr_plan_describe(p, DR_PLAN_CLIENT, k, line, sizeof(line)))
+			dr_output_text(s->out, line);
 }
 
 /* --dry-run: the server's answer may leave some rails out. */
@@ -89,7 +89,7 @@ static void announce(struct dr_client *c)
 
 	for (unsigned k = 0; k < p->n_gpus; k++)
 		p->gpu[k][DR_PLAN_SERVER] = p->gpu[k][DR_PLAN_CLIENT];
-	print_plan(p, dr_output_tables(c->s.out));
+	print_plan(&c->s);
 	if (c->s.opt->matrix)
 		dr_client_matrix_announce(c, dr_output_tables(c->s.out));
 }
@@ -298,7 +298,7 @@ static void print_unused(const struct dr_session *s)
 		dr_output_text(out, at);
 	if (dr_unused_describe(rec, DR_END_SERVER, at, sizeof(line) - strlen(server)))
 		dr_output_text(out, line);
-	for (size_t i = 0; i < rec->unused_nics.n; i++) {
+	for (size_t i = 0; dr_output_has_tables(out) && i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 
 		if (r->side != DR_END_CLIENT || strcmp(r->reason, "control connection") != 0)
@@ -314,7 +314,6 @@ static void print_unused(const struct dr_session *s)
 static void describe_plan(const struct dr_session *s)
 {
 	const struct dr_plan *p = &s->plan;
-	FILE *f = dr_output_tables(s->out);
 	char line[256];
 
 	dr_session_warn_rails(s);
@@ -330,13 +329,15 @@ static void describe_plan(const struct dr_session *s)
 			"--test failover --allow-faults");
 	if (s->opt->quiet)
 		return;
-	print_plan(p, f);
+	print_plan(s);
 	print_unused(s);
 	for (unsigned i = 0; i < p->n_rails; i++)
 		if (dr_plan_describe_routed(p, i, line, sizeof(line)))
-			fprintf(f, "%s\n", line);
+			dr_output_text(s->out, line);
+	if (!dr_output_has_tables(s->out))
+		return;
 	dr_affinity_describe(s->opt, p, DR_PLAN_CLIENT, dr_numa_nodes(), line, sizeof(line));
-	fprintf(f, "%s\n", line);
+	dr_output_text(s->out, line);
 }
 
 /* Control is resumed over the server's rails, too. */
@@ -525,7 +526,7 @@ static void describe_memory(const struct dr_session *s)
 
 	dr_local_memory(s->local);
 	if (!s->opt->quiet && dr_local_describe_memory(s->local, line, sizeof(line)))
-		fprintf(dr_output_tables(s->out), "%s\n", line);
+		dr_output_text(s->out, line);
 }
 
 static void connect_and_measure(struct dr_client *c)

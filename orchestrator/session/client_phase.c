@@ -128,6 +128,7 @@ int dr_client_phase_end(struct dr_client *c)
 	if (!c->s.local->phase.iters)
 		dr_client_both(c, DR_MSG_STOP, 0);
 	c->progress_what[0] = 0;
+	c->progress_until_ns = 0;
 	int rc = wait_over(c, "end of the phase");
 	if (rc == 0)
 		rc = snapshot(c, c->s.opt->timeout_ns);
@@ -162,6 +163,7 @@ static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t wa
 	if (rc == 0 && phase->iters)
 		rc = wait_over(c, "iterations");
 	else if (rc == 0) {
+		c->progress_until_ns = dr_now_ns() + warmup_ns + ns;
 		rc = dr_client_sleep(c, warmup_ns);
 		if (rc == 0)
 			dr_client_both(c, DR_MSG_MARK, 0);

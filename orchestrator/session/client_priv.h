@@ -50,7 +50,8 @@ struct dr_client {
 		struct dr_fault_report rep;
 	} fault[2]; /* [0] injected, [1] undone */
 
-	int64_t progress_ns; /* when the live line was last shown */
+	int64_t progress_ns;	   /* when the live line was last shown */
+	int64_t progress_until_ns; /* end of what runs; 0: not known */
 	uint64_t progress_bytes;
 	char progress_what[64];
 };

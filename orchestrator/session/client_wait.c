@@ -2,8 +2,10 @@
 #include "orchestrator/session/client_priv.h"
 
 #include "base/log.h"
+#include "base/units.h"
 
 #include <stdarg.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -91,6 +93,9 @@ static void progress(struct dr_client *c, int64_t now)
 	if (c->progress_ns && bytes >= c->progress_bytes) {
 		snprintf(line, sizeof(line), "%s: %.2f Gb/s", c->progress_what,
 			(double)(bytes - c->progress_bytes) * 8 / (double)(now - c->progress_ns));
+		if (c->progress_until_ns > now)
+			dr_append(line, sizeof(line), ", %.0f s left",
+				ceil((double)(c->progress_until_ns - now) / 1e9));
 		dr_output_progress(c->s.out, line);
 	}
 	c->progress_ns = now;

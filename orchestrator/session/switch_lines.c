@@ -69,8 +69,10 @@ static enum wanted wanted(const struct dr_local *l, const struct dr_switch_row *
 {
 	if (r->told || r->side != (int)l->side || !channel_of(l, r))
 		return NEVER;
-	if (r->rec.planned || r->unexpected == 1)
+	if (r->unexpected == 1 || (r->rec.planned && dr_output_has_tables(l->out)))
 		return WANTED;
+	if (r->rec.planned) /* a trial tells its own */
+		return l->trial_open ? LATER : r->trial == DR_UNSET ? WANTED : NEVER;
 	if (l->side == DR_PLAN_SERVER) /* the trials are the client's */
 		return NEVER;
 	return l->trial_open ? LATER : r->trial == DR_UNSET ? WANTED : NEVER;

@@ -106,7 +106,8 @@ default_over() {
 @test "faults never act on the NIC of the control connection: it is no rail where a fault would" {
 	default_over "$A" ctl0
 	serve
-	client_to 10.98.0.2 -s 1M --test failover --allow-faults --hold-down 100ms --fault link-down:path=0,at=100ms,for=100ms
+	client_to 10.98.0.2 -v -s 1M --test failover --allow-faults --hold-down 100ms \
+		--fault link-down:path=0,at=100ms,for=100ms
 	rails_are ctl0 e1
 	[[ $output == *"so e0 carries no data, and no fault acts on it"* ]]
 	# A fault that names another NIC leaves it a rail.

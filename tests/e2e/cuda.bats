@@ -152,7 +152,7 @@ refused() {
 @test "without --memory a machine without GPUs uses host memory, and says so when that may surprise" {
 	export DR_FAKE_CUDA=devices=0
 	run -0 fake "$DUALRAIL" client 127.0.0.1 --dry-run
-	[[ $output == *"GPU 7 <-> 7"* && $output != *warn* ]]
+	[[ $output == *"GPU 4-7 <-> 4-7"* && $output != *warn* ]]
 	DR_FAKE_CUDA=version=10000 run -0 fake "$DUALRAIL" client 127.0.0.1 --dry-run
 	[[ $output == *"using host memory: the NVIDIA driver is too old"* ]]
 }

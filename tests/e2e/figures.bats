@@ -8,7 +8,7 @@ load usual
 @test "a switch that nobody planned is named, its figures are marked, and thresholds and baselines refuse them" {
 	two_rails
 	server_in_b --rails rail0,rail1
-	under_way start_client_in_a --rails rail0,rail1 -D 4s --json=cut.json \
+	under_way start_client_in_a -v --rails rail0,rail1 -D 4s --json=cut.json \
 		--min-bw 0.001 --save-baseline base.json
 	ip -n "$A" link set rail0 down
 	ends "$client" 7
@@ -40,7 +40,7 @@ load usual
 @test "trials: a fault that hits nothing is missed, a gap above --max-gap fails its trial, every at= counts" {
 	two_rails
 	server_in_b
-	client_in_a -g 0 -D 200ms --test bw,failover --allow-faults --hold-down 100ms --max-gap 1us --json=c.json \
+	client_in_a -v -g 0 -D 200ms --test bw,failover --allow-faults --hold-down 100ms --max-gap 1us --json=c.json \
 		--fault close:path=0,at=100ms,for=100ms --fault link-down:path=0,nic=rail1,at=2500ms,for=100ms
 	judge_status 100 8
 	judge 100 holds c.json '[.failover.faults[].verdict] == ["FAIL", "MISSED_FAULT"]'

@@ -40,7 +40,7 @@ matrix() {
 	! ldd "$DUALRAIL" | grep -q 'lib[at]san' || skip "the sanitizer's library has to be the first one"
 	free_port
 	start server env LD_PRELOAD="$library" DR_BAD_NIC=127.0.0.3 "$DUALRAIL" server -g 0-1 --port "$port" -1 --rails "$RAILS"
-	gives 6 matrix --verify --json=c.json
+	gives 6 matrix -v --verify --json=c.json
 	ends "$server" 6
 	holds c.json '.matrix.cells | map(select(.rail == 1)) | length == 3 and all(.wrong_chunks > 0 and
 		.wrong_bytes >= .wrong_chunks and (.first_wrong | test("channel [0-9]+ seq [0-9]+: corrupted, first wrong byte at offset [0-9]+ is")))'

@@ -17,6 +17,32 @@ prom_tool() {
 	done
 }
 
+@test "three levels: the answers by default, tables with -v, the verdict alone with -q" {
+	start_server
+	gives 0 client -D 200ms --test bw,lat
+	(($(wc -l <<<"$output") <= 12))
+	[[ $output == *$'\nBandwidth: 2 GPUs x '*" Gb/s ("*$'\nLatency, round trip of 1 MiB: median '*$'\nData: '*$'\nPASS (exit status 0)' ]]
+	[[ $output != *"sender Gb/s"* && $output != *" chunks  "* ]]
+	gives 0 client -D 200ms --test bw,lat -v
+	[[ $output == *"sender Gb/s"* && $output == *$'\nResult: 2 GPUs x '* && $output == *"p99.9"* ]]
+	gives 0 client -D 200ms --test bw,lat -q
+	[ "$output" = "PASS (exit status 0)" ]
+	gives 0 client -D 200ms -i 50ms
+	(($(grep -c ' Gb/s .* chunks' <<<"$output") >= 3))
+	gives 7 client -D 200ms -q --min-bw 900
+	[[ $output == "FAIL (exit status 7)"$'\n  '* ]]
+}
+
+# bats test_tags=one-thread
+@test "a demo with three tests and twenty faults fits on one screen, at 60 columns each line does" {
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	run -0 "$DUALRAIL" demo -D 300ms
+	(($(wc -l <<<"$output") <= 45))
+	(($(grep -c '^fault [0-9]*: ' <<<"$output") == 20))
+	COLUMNS=60 run -0 "$DUALRAIL" demo -D 200ms --test bw,lat
+	if grep -nE '^.{61,}' <<<"$output"; then return 1; fi
+}
+
 # Both ends of a run between two namespaces, so that there are counters of NICs, with all tests.
 prom_of_a_run() {
 	watch

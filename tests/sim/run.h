@@ -196,7 +196,7 @@ struct sim_tap {
 
 /* Switches that an end has recorded so far, and the last one. */
 struct sim_records {
-	/* initial: not planned, from no path; refused: planned, but the data stayed on their path. */
+	/* initial: not planned, from no path; refused: planned, but data stayed on their path. */
 	uint32_t n, planned, initial, refused, epoch;
 	unsigned from, to;
 };

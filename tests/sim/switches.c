@@ -244,9 +244,9 @@ void sim_switch_collect(struct sim_run *r, unsigned i)
 		if (!(r->s->without & (1u << k)))
 			most = r->s->fault[k].rail == r->s->primary[i];
 	for (unsigned end = 0; end < 2 && (r->s->calm || r->s->one_rail); end++)
-		/* It may have begun on its shadow; an end whose answer was lost does not know. A failback is
-		 * refused while the last packet of the primary's handshake is lost: TCP repeats it after
-		 * 200 ms, which is more than the hold-down here. */
+		/* It may have begun on its shadow; an end whose answer was lost does not know. A
+		 * failback is refused while the last packet of the primary's handshake is lost:
+		 * TCP repeats it after 200 ms, which is more than the hold-down here. */
 		if (c->rec[end].n > most + c->rec[end].planned + initial ||
 			c->rec[end].planned > most + 1 + c->rec[end].refused)
 			sim_fail(r,
