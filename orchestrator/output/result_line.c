@@ -377,8 +377,7 @@ static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
 		if (dr_switch_unexpected(rec, &rec->switches.v[i]))
 			first = &rec->switches.v[i];
 	if (first)
-		dr_append(buf, len,
-			"; %" PRId64 " switches without a fault of the test, the first at %s s: %s",
+		dr_append(buf, len, "; %" PRId64 " unexpected switches, the first at %s s: %s",
 			rec->unexpected_switches,
 			num((double)(first->rec.detect_ns -
 				     (rec->session_ns ? rec->session_ns : rec->start_ns)) /

@@ -382,97 +382,6 @@ static void print_recovery(const struct dr_gap_summary *g, size_t n, FILE *f)
 	}
 }
 
-/* ------------------------------- switches ------------------------------- */
-
-/* The NIC of the GPU's path at this end: "rail1"; "path 1" if its channels differ. */
-static struct cell path_nic(const struct dr_record *rec, int64_t gpu, int path)
-{
-	struct cell c;
-	int64_t rail = DR_UNSET;
-	bool differ = false;
-
-	snprintf(c.s, sizeof(c.s), "path %d", path);
-	for (size_t i = 0; i < rec->gpus.n; i++) {
-		const struct dr_gpu_row *g = &rec->gpus.v[i];
-
-		if (g->gpu != gpu)
-			continue;
-		differ |= rail != DR_UNSET && rail != (path ? g->shadow : g->primary);
-		rail = path ? g->shadow : g->primary;
-	}
-	const struct dr_rail_row *r = dr_record_rail(rec, rail);
-
-	if (r && !differ)
-		snprintf(c.s, sizeof(c.s), "%.63s", r->ifname);
-	return c;
-}
-
-/* The other end's record of the same switch; NULL: not known. */
-static const struct dr_switch_row *other_end(
-	const struct dr_record *rec, const struct dr_switch_row *r)
-{
-	for (size_t i = 0; i < rec->switches.n; i++) {
-		const struct dr_switch_row *o = &rec->switches.v[i];
-
-		if (o->side != r->side && o->gpu == r->gpu && o->channel == r->channel &&
-			o->rec.epoch == r->rec.epoch)
-			return o;
-	}
-	return NULL;
-}
-
-static void print_switch(const struct dr_record *rec, const struct dr_switch_row *r, FILE *f)
-{
-	const struct dr_switch_row *other = other_end(rec, r);
-	const struct dr_switch_row *receiver = r->receiver == 1 ? r : other;
-	const struct dr_switch_row *sender = r->receiver == 1 ? other : r;
-	const char *cause = r->rec.cause;
-
-	/* The end that detected the failure knows why. */
-	if (other && other->rec.self_detected && !r->rec.self_detected && other->rec.cause[0])
-		cause = other->rec.cause;
-	fprintf(f, "  GPU %s channel %s: %s -> %s at %s s, gap ", count(r->gpu).s,
-		count(r->channel).s, path_nic(rec, r->gpu, (int)r->rec.from).s,
-		path_nic(rec, r->gpu, (int)r->rec.to).s,
-		num((double)(r->rec.detect_ns -
-			     (rec->session_ns ? rec->session_ns : rec->start_ns)) /
-				1e9,
-			2)
-			.s);
-	if (receiver && receiver->gap_ns != DR_UNSET)
-		fprintf(f, "%s ms", ms(receiver->gap_ns).s);
-	else
-		fputs("unknown", f);
-	if (sender)
-		fprintf(f, ", %u chunks replayed", sender->rec.replayed_messages);
-	fprintf(f, ": %s\n", cause[0] ? cause : "no reason is known");
-}
-
-enum { SWITCHES_SHOWN = 8 };
-
-static void print_switches(const struct dr_record *rec, FILE *f)
-{
-	int64_t shown = 0;
-
-	if (rec->unexpected_switches <= 0)
-		return;
-	fprintf(f,
-		"\nUnexpected switches: %" PRId64
-		" outside the failover test; no fault was injected there\n",
-		rec->unexpected_switches);
-	for (size_t i = 0; i < rec->switches.n && shown < SWITCHES_SHOWN; i++) {
-		const struct dr_switch_row *r = &rec->switches.v[i];
-
-		if (!dr_switch_unexpected(rec, r))
-			continue;
-		shown++;
-		print_switch(rec, r, f);
-	}
-	if (rec->unexpected_switches > shown)
-		fprintf(f, "  and %" PRId64 " more (JSON: failover.switches)\n",
-			rec->unexpected_switches - shown);
-}
-
 /* The bound is no criterion: it holds for threads that run when they are due. */
 static void print_late(const struct dr_record *rec, FILE *f)
 {
@@ -511,44 +420,6 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 	print_late(rec, f);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
 	answer(dr_result_failover, rec, "Result", f);
-}
-
-static void add_check(struct dr_integrity_row *sum, const struct dr_check_row *r)
-{
-	struct dr_integrity_row i = { .chunks = r->chunks,
-		.bytes = r->bytes,
-		.lost = r->lost,
-		.duplicated = r->duplicated,
-		.reordered = r->reordered,
-		.corrupted = r->corrupted,
-		.verified = r->verified };
-
-	dr_integrity_add(sum, &i);
-}
-
-static void print_integrity(const struct dr_record *rec, FILE *f)
-{
-	static const char *const how[] = { "sequence numbers checked; --verify compares every byte",
-		"every byte compared" };
-	static const char *const test[] = { "bandwidth", "latency", "failover" };
-
-	for (int k = 0; k < (int)DR_ARRAY_LEN(test); k++) {
-		struct dr_integrity_row sum;
-
-		dr_fields_init(&dr_integrity_fields, &sum);
-		for (size_t i = 0; i < rec->checks.n; i++)
-			if (rec->checks.v[i].test == k)
-				add_check(&sum, &rec->checks.v[i]);
-		if (sum.chunks == DR_UNSET)
-			continue;
-		fprintf(f,
-			"\nData, %s: %s chunks, %s GB; lost %s, duplicated %s, reordered %s, corrupted %s\n"
-			"  (%s)\n",
-			test[k], count(sum.chunks).s, sig(known(sum.bytes) / 1e9).s,
-			count(sum.lost).s, count(sum.duplicated).s, count(sum.reordered).s,
-			count(sum.corrupted).s,
-			sum.verified < 0 ? "not checked" : how[sum.verified > 0]);
-	}
 }
 
 void dr_table_verdict(const struct dr_record *rec, FILE *f)
@@ -605,10 +476,10 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	print_cpu(rec, f);
 	print_latency(rec, f);
 	print_failover(rec, f);
-	print_switches(rec, f);
 	for (size_t i = 0; i < rec->environment.n; i++)
 		print_processor(rec, &rec->environment.v[i], f);
-	print_integrity(rec, f);
+	if (rec->integrity_total.chunks != DR_UNSET)
+		answer(dr_result_data, rec, "Data", f);
 	dr_baseline_print(rec, f);
 	dr_matrix_print_summary(rec, f);
 	fputc('\n', f);
@@ -691,22 +562,6 @@ void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 		dr_table_words(options, 2, 2, f);
 	else if (!options)
 		print_options(rec->options, f);
-	for (size_t i = 0; i < rec->rails.n; i++) {
-		const struct dr_rail_row *r = &rec->rails.v[i];
-
-		fprintf(f, "  rail %s: %s %s <-> %s %s%s, %s Gb/s, MTU %s\n", count(r->rail).s,
-			r->ifname, r->address, r->peer_ifname, r->peer_address,
-			r->routed ? " (routed)" : "",
-			isfinite(r->speed_gbps) ? sig(r->speed_gbps).s : "unknown",
-			count(r->mtu).s);
-	}
-	for (size_t i = 0; i < rec->gpus.n; i++) {
-		const struct dr_gpu_row *g = &rec->gpus.v[i];
-
-		fprintf(f, "  gpu %s: %s%s%s, primary rail %s, shadow rail %s, %s channels\n",
-			count(g->gpu).s, g->name, g->name[0] && g->bus_id[0] ? " " : "", g->bus_id,
-			count(g->primary).s, count(g->shadow).s, count(g->channels).s);
-	}
 	fflush(f);
 }
 
