@@ -82,7 +82,8 @@ static int find_ports(struct dr_options *o, struct dr_ports *p, struct dr_err *e
 	int rc;
 
 	dr_rng_seed(&rng, (uint64_t)dr_now_ns() ^ (uint64_t)getpid());
-	rc = dr_ports_claim(p, 20000 + (unsigned)dr_rng_below(&rng, 28000), DR_OPTIONS_GPUS_MAX, e);
+	/* Below the ports that the kernel gives to clients by default. */
+	rc = dr_ports_claim(p, 20000 + (unsigned)dr_rng_below(&rng, 12000), DR_OPTIONS_GPUS_MAX, e);
 	o->port = p->first;
 	return rc;
 }

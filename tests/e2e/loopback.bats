@@ -208,5 +208,5 @@ P
 		program=$PWD/dualrail
 		"${as[@]}" "$program" --version >/dev/null || skip "the test folder is closed to others"
 	fi
-	tells 0 "not shown" "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms -q
+	tells 0 "not shown" "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms
 }
