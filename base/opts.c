@@ -4,6 +4,7 @@
 #include <float.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -502,4 +503,56 @@ const char *dr_opts_source(const struct dr_opts *o, const char *name)
 	};
 
 	return text[source_of(o, name)];
+}
+
+/* ---- files ---- */
+
+static bool same_file(const char *a, const char *b)
+{
+	struct stat x, y;
+	bool there = stat(a, &x) == 0;
+
+	if (there && !S_ISREG(x.st_mode))
+		return false;
+	return there && stat(b, &y) == 0 ? x.st_dev == y.st_dev && x.st_ino == y.st_ino
+					 : strcmp(a, b) == 0;
+}
+
+/* Row i writes `text`; all that stands before it in the table, and all that is read. */
+static int check_file(const struct dr_opts *o, size_t i, const char *text, char *const *inputs,
+	int n, struct dr_err *e)
+{
+	const struct dr_opt *row = o->value[i].row;
+	const struct dr_opt_text *t;
+
+	for (int k = 0; k < n; k++)
+		if (same_file(text, inputs[k]))
+			return dr_err_set(e, -EINVAL,
+				"%s and --%s=%s are the same file; choose another one to write",
+				inputs[k], row->name, text);
+	for (size_t k = 0; k < o->n; k++) {
+		enum dr_opt_file other = o->value[k].row->file;
+
+		if (k == i || !other || (other != DR_OPT_READ && k > i) ||
+			(other == DR_OPT_READ && row->file == DR_OPT_ADD))
+			continue;
+		STAILQ_FOREACH(t, &o->value[k].texts, next)
+		if (same_file(text, t->text))
+			return dr_err_set(e, -EINVAL,
+				"--%s=%s and --%s=%s are the same file; choose another one to write",
+				o->value[k].row->name, t->text, row->name, text);
+	}
+	return 0;
+}
+
+int dr_opts_check_files(const struct dr_opts *o, char *const *inputs, int n, struct dr_err *e)
+{
+	const struct dr_opt_text *t;
+	int rc = 0;
+
+	for (size_t i = 0; i < o->n && rc == 0; i++)
+		if (o->value[i].row->file >= DR_OPT_ADD)
+			STAILQ_FOREACH(t, &o->value[i].texts, next)
+	rc = rc ? rc : check_file(o, i, t->text, inputs, n, e);
+	return rc;
 }

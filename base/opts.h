@@ -52,6 +52,9 @@ struct dr_opt_list {
 typedef int (*dr_opt_parse_fn)(
 	const struct dr_opt *row, const char *text, void *dst, struct dr_err *e);
 
+/* A file that is added to may be read by another option, too. */
+enum dr_opt_file { DR_OPT_NO_FILE, DR_OPT_READ, DR_OPT_ADD, DR_OPT_WRITE };
+
 struct dr_opt {
 	const char *name; /* "hold-down": without dashes, also the configuration key */
 	char short_name;  /* 0: none */
@@ -72,8 +75,9 @@ struct dr_opt {
 	const char *env[3]; /* aliases beside <PROGRAM>_<NAME>, which every option has */
 	unsigned commands;  /* mask, see struct dr_opt_command */
 	bool repeat;	    /* CUSTOM: may be given several times, parse() is called for each */
-	bool list;	/* CUSTOM: a configuration file may give the items of "a,b" as an array */
-	bool no_config; /* command line only, and not echoed: --config, --help, --version */
+	bool list; /* CUSTOM: a configuration file may give the items of "a,b" as an array */
+	enum dr_opt_file file; /* the value is the name of one */
+	bool no_config;	       /* command line only, and not echoed: --config, --help, --version */
 	size_t offset;
 	double min, max; /* of numbers, sizes (bytes), durations (ns), rates; both 0: no limits */
 	dr_opt_parse_fn parse;
@@ -154,6 +158,10 @@ int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *
  * error, which e has, the rest is read all the same: the caller may need to know where results go. */
 int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
 	struct dr_err *e) DR_MUST_CHECK;
+/* -EINVAL: a file to be written is another one of the command as well, by device and inode or, if it
+ * does not exist, by name. inputs: n arguments that are files to be read. A device may be named twice. */
+int dr_opts_check_files(const struct dr_opts *o, char *const *inputs, int n, struct dr_err *e)
+	DR_MUST_CHECK;
 /* The arguments that were no options, after dr_opts_parse: strings of its argv, *n of them. The array is
  * the dr_opts' own. */
 char **dr_opts_positional(const struct dr_opts *o, int *n);

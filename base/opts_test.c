@@ -139,6 +139,7 @@ static const struct dr_opt failover_rows[] = {
 };
 static const struct dr_opt output_rows[] = {
 	{ .name = "json",
+		.file = DR_OPT_WRITE,
 		.kind = DR_OPT_STRING,
 		.arg = "FILE",
 		.implied = "-",
@@ -152,6 +153,7 @@ static const struct dr_opt output_rows[] = {
 		.commands = ALL,
 		AT(quiet) },
 	{ .name = "config",
+		.file = DR_OPT_READ,
 		.kind = DR_OPT_STRING,
 		.arg = "FILE",
 		.no_config = true,
@@ -509,6 +511,25 @@ static void the_echo_reads_back_the_same(void **state)
 	free(kv);
 }
 
+static void files_that_are_read_are_not_written(void **state)
+{
+	struct fixture *f = *state;
+	char in[] = "in", *inputs[] = { in };
+	struct dr_err e;
+
+	assert_int_equal(parse(f, CLIENT, "--json=out"), 0);
+	assert_int_equal(dr_opts_check_files(f->o, inputs, 1, &e), 0);
+	assert_int_equal(parse(f, CLIENT, "--json=in"), 0);
+	assert_int_equal(dr_opts_check_files(f->o, NULL, 0, &e), 0);
+	assert_int_equal(dr_opts_check_files(f->o, inputs, 1, &e), -EINVAL);
+	assert_string_equal(
+		e.text, "in and --json=in are the same file; choose another one to write");
+	assert_int_equal(parse(f, CLIENT, "--json=/dev/null --config /dev/null"), 0);
+	assert_int_equal(dr_opts_check_files(f->o, NULL, 0, &e), 0);
+	assert_int_equal(parse(f, CLIENT, "--json=c --config c"), 0);
+	assert_int_equal(dr_opts_check_files(f->o, NULL, 0, &e), -EINVAL);
+}
+
 static char *help(struct fixture *f, const char *command, bool every)
 {
 	char *text = NULL;
@@ -703,6 +724,8 @@ int main(void)
 			repeated_options_collect_within_one_source, setup, teardown),
 		cmocka_unit_test_setup_teardown(configuration_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_echo_reads_back_the_same, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			files_that_are_read_are_not_written, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			help_shows_the_options_of_the_command, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_man_page_shows_every_option, setup, teardown),

@@ -43,7 +43,7 @@ static int parse_config(const struct dr_opt *row, const char *text, void *dst, s
 
 /* clang-format off */
 static const struct dr_opt results[] = {
-	{ .name = "json", .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
+	{ .name = "json", .file = DR_OPT_WRITE, .kind = DR_OPT_STRING, .arg = "FILE", .implied = "-",
 	  .commands = ANY & ~(PLUGIN | REPORT), .offset = AT(json_path),
 	  .brief = "write the result document",
 	  .help = "Write the result document to FILE (with \"=\"). Without FILE it is written to "
@@ -71,13 +71,13 @@ static const struct dr_opt results[] = {
 	  .commands = DR_CMDBIT_FAULTY, .offset = AT(max_gap_ns),
 	  .brief = "fail on a longer delivery gap",
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
-	{ .name = "baseline", .kind = DR_OPT_STRING, .arg = "FILE",
+	{ .name = "baseline", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN & ~SWEEP, .offset = AT(baseline),
 	  .brief = "fail below the figures of this document",
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },
-	{ .name = "output", .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
+	{ .name = "output", .file = DR_OPT_WRITE, .short_name = 'o', .kind = DR_OPT_STRING, .arg = "PAGE.html",
 	  .commands = REPORT, .offset = AT(page), .no_config = true,
 	  .brief = "the page",
 	  .help = "The page to write." },
@@ -113,7 +113,7 @@ static const struct dr_opt connection[] = {
 	  .brief = "ports of data, for firewalls (any)",
 	  .help = "Range of ports for the data listeners of this end. Default: chosen by the "
 		  "kernel." },
-	{ .name = "key-file", .kind = DR_OPT_STRING, .arg = "FILE",
+	{ .name = "key-file", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = NODE | DOCTOR, .offset = AT(key_file),
 	  .brief = "authenticate both ends with this secret",
 	  .help = "File with the secret of both ends, readable by its owner only: head -c 32 /dev/urandom | "
@@ -202,7 +202,7 @@ static const struct dr_opt general[] = {
 	  .brief = "undo faults that killed runs left",
 	  .help = "Undo the faults that killed runs left in this network namespace, report those that living "
 		  "runs hold, and check nothing else. Status 2: one could not be undone." },
-	{ .name = "config", .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
+	{ .name = "config", .file = DR_OPT_READ, .kind = DR_OPT_CUSTOM, .arg = "FILE.json",
 	  .parse = parse_config, .repeat = true,
 	  .commands = ANY, .offset = AT(config), .no_config = true,
 	  .brief = "read options from this file",

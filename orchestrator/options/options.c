@@ -547,9 +547,12 @@ int dr_options_parse(
 		return 0;
 	rc = also(rc, e, read_environment, o);
 	rc = also(rc, e, read_config, o);
-	if (command == DR_CMDBIT_COMPARE || command == DR_CMDBIT_REPORT)
-		return rc ? rc : inputs(o, argc, argv, e);
+	if (command == DR_CMDBIT_COMPARE || command == DR_CMDBIT_REPORT) {
+		rc = rc ? rc : inputs(o, argc, argv, e);
+		return rc ? rc : dr_opts_check_files(o->table, o->inputs, o->n_inputs, e);
+	}
 	rc = also(rc, e, positionals, o);
+	rc = rc ? rc : dr_opts_check_files(o->table, NULL, 0, e);
 	return rc || command == DR_CMDBIT_PLUGIN ? rc : check(o, e);
 }
 

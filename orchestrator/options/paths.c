@@ -37,7 +37,7 @@ static const struct dr_opt rows[] = {
 	  .commands = RUN | TOPO, .offset = AT(spread),
 	  .help = "Rails that the channels of one GPU are distributed over: the nearest ones, "
 		  "all, or a list." },
-	{ .name = "topology", .kind = DR_OPT_STRING, .arg = "FILE.xml",
+	{ .name = "topology", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE.xml",
 	  .commands = ALL | TOPO, .offset = AT(topology),
 	  .help = "Read the locations of GPUs and NICs from an hwloc XML file (lstopo --of xml "
 		  "--whole-io FILE.xml). Default: detect them on this machine." },

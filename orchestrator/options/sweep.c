@@ -13,7 +13,7 @@ static const struct dr_opt sweep[] = {
 		  "the next; bisection: the lower half with the upper, all at once; "
 		  "one-to-all: rank 0 with each; random: each with four others. "
 		  "The more pairs a node is in, the surer it can be told from its partners." },
-	{ .name = "hostfile", .kind = DR_OPT_STRING, .arg = "FILE",
+	{ .name = "hostfile", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = SWEEP, .offset = AT(hostfile),
 	  .brief = "nodes to start on, one per line",
 	  .help = "Nodes of the sweep, one address or name per line, # starts a comment. The rank is the line of this "
@@ -49,7 +49,7 @@ static const struct dr_opt sweep[] = {
 	  .brief = "times that each pair is measured",
 	  .help = "Measure pairs that failed or are low again, up to N times, before they are judged. The best of "
 		  "each figure counts; wrong bytes count from any run." },
-	{ .name = "resume", .kind = DR_OPT_STRING, .arg = "FILE",
+	{ .name = "resume", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = SWEEP, .offset = AT(resume),
 	  .brief = "measure only what is missing in this document",
 	  .help = "At rank 0: keep the pairs of this document of a sweep, and measure those that are missing." },

@@ -84,6 +84,7 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 		rows[i - 1] = (struct dr_opt){ .name = formats[i].option + 2,
 			.kind = DR_OPT_STRING,
 			.arg = "FILE",
+			.file = formats[i].pass_only ? DR_OPT_ADD : DR_OPT_WRITE,
 			.commands = formats[i].pass_only ? judging : commands,
 			.offset = offsetof(struct dr_output_files, path[i]),
 			.help = formats[i].help };
@@ -144,31 +145,11 @@ int dr_output_check_baselines(const struct dr_output *o, const struct dr_record 
 	return rc ? rc : dr_baseline_check(&saved, rec, gpus, n_gpus, e);
 }
 
-/* Two files under one name: the second would replace the first. A device may be named twice. */
-static int check_names(const struct dr_output_options *o, struct dr_err *e)
-{
-	struct stat st;
-
-	for (size_t i = 0; i < N_FORMATS; i++)
-		for (size_t k = 0; k < i; k++) {
-			const char *a = path_of(o, k), *b = path_of(o, i);
-
-			if (!a || !b || strcmp(a, b) || (!stat(a, &st) && !S_ISREG(st.st_mode)))
-				continue;
-			return dr_err_set(e, -EINVAL, "%s=%s and %s=%s name the same file",
-				formats[k].option, a, formats[i].option, b);
-		}
-	return 0;
-}
-
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 {
 	if (o->json_stdout && o->json_stream)
 		return dr_err_set(e, -EINVAL,
 			"--json and --json-stream both write to standard output; use --json=FILE");
-	int rc = check_names(o, e);
-	if (rc)
-		return rc;
 	struct dr_output *p = dr_calloc(1, sizeof(*p));
 	if (!p)
 		return dr_err_set(e, -ENOMEM, "output: out of memory");
@@ -177,7 +158,7 @@ int dr_output_open(const struct dr_output_options *o, struct dr_output **out, st
 	p->o.err = o->err ? o->err : dr_log_tables();
 	p->tables = o->json_stdout || o->json_stream ? p->o.err : p->o.out;
 	p->terminal = isatty(fileno(p->o.err));
-	rc = probe_all(o, e);
+	int rc = probe_all(o, e);
 	if (!rc && o->baseline_path)
 		rc = dr_baseline_load("--baseline", o->baseline_path, &p->baseline, e);
 	if (!rc)

@@ -258,7 +258,7 @@ block() {
 }
 
 @test "one file twice: status 1; a device may be named twice" {
-	refuses 1 "--json=x and --prom=x name the same file" \
+	refuses 1 "--json=x and --prom=x are the same file" \
 		"$DUALRAIL" client 127.0.0.1 --json=x --prom x
 	run -0 "$DUALRAIL" client 127.0.0.1 --dry-run --csv /dev/null --prom /dev/null
 }

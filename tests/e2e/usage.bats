@@ -317,3 +317,37 @@ except socket.gaierror as e: print(e.errno == socket.EAI_AGAIN)') == True ]] || 
 	run -0 env DUALRAIL="$(type -P echo)" "$script" client nodes.txt -D 1
 	[ "$output" = "client 192.0.2.99 -D 1" ]
 }
+
+# unchanged COMMAND...: it is refused as one that would replace a file that it reads, and all files are as before.
+unchanged() {
+	tells 1 " are the same file; choose another one to write" "$DUALRAIL" "$@"
+	sha256sum -c --quiet sums
+}
+
+@test "no output replaces an input, whatever its name is" {
+	local run=(--test bw -g 0 -D 100ms -q)
+	gives 0 "$DUALRAIL" demo "${run[@]}" --json=r.json
+	cp r.json b.json
+	ln r.json hard.json
+	ln -s r.json soft.json
+	head -c 32 /dev/urandom | base64 >key
+	chmod 600 key
+	echo '{"channels": 2}' >c.json
+	echo "127.0.0.1" >hosts
+	sha256sum ./*.json key hosts >sums
+	unchanged report r.json -o r.json
+	unchanged report b.json r.json -o ./soft.json
+	unchanged report r.json -o hard.json
+	unchanged compare --json=b.json r.json -- b.json
+	unchanged demo "${run[@]}" --config c.json --json=c.json
+	unchanged demo "${run[@]}" --baseline r.json --csv hard.json
+	DUALRAIL_JSON=r.json unchanged demo "${run[@]}" --baseline r.json
+	unchanged client 127.0.0.1 "${run[@]}" --key-file key --prom key
+	unchanged sweep --hostfile hosts --json=hosts
+	unchanged sweep --resume r.json --json=hard.json
+	unchanged demo "${run[@]}" --json=new.json --csv new.json
+	[[ ! -e new.json ]]
+	# A device is no file, and a baseline may be judged by and added to.
+	gives 0 "$DUALRAIL" demo "${run[@]}" --json=/dev/null --csv /dev/null
+	gives 0 "$DUALRAIL" demo "${run[@]}" --baseline b.json --min-bw 1% --save-baseline b.json
+}
