@@ -14,6 +14,7 @@
 #include "orchestrator/fault/options.h"
 #include "orchestrator/fleet/sweep.h"
 #include "orchestrator/options/version.h"
+#include "orchestrator/output/parts.h"
 #include "orchestrator/output/schema.h"
 
 #include <errno.h>
@@ -360,6 +361,17 @@ static int begin_secure(void)
 	return 0;
 }
 
+/* What a command printed has to arrive. */
+static int flushed(int status)
+{
+	struct dr_err e;
+
+	if (status || dr_stream_put(stdout, "", 0, "standard output", &e) == 0)
+		return status;
+	dr_complain("%s", e.text);
+	return DR_EXIT_ENV;
+}
+
 int main(int argc, char **argv)
 {
 	static struct dr_fault_options faults;
@@ -389,7 +401,7 @@ int main(int argc, char **argv)
 			dr_opts_destroy(table);
 		}
 		if (status >= 0)
-			return status;
+			return flushed(status);
 	}
 	if (argc < 2 || !dr_options_command(argv[1]))
 		return bad_command(argc < 2 ? NULL : argv[1]);
@@ -404,5 +416,5 @@ int main(int argc, char **argv)
 	dr_options_fini(&o);
 	dr_fault_options_fini(&faults);
 	dr_record_destroy(rec);
-	return rc;
+	return flushed(rc);
 }

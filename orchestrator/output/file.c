@@ -13,6 +13,10 @@ int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struc
 	/* In one piece and flushed, so that errno belongs to this. */
 	if (fwrite(text, 1, len, f) == len && !fflush(f) && !ferror(f))
 		return 0;
+	if (!errno) { /* an earlier write failed: the next one does for the same reason */
+		clearerr(f);
+		(void)!(fputc('\n', f) == EOF || fflush(f));
+	}
 	int err = errno ? errno : EIO;
 	return dr_err_set(e, -err, "cannot write to %s: %s", what, strerror(err));
 }

@@ -351,3 +351,19 @@ unchanged() {
 	gives 0 "$DUALRAIL" demo "${run[@]}" --json=/dev/null --csv /dev/null
 	gives 0 "$DUALRAIL" demo "${run[@]}" --baseline b.json --min-bw 1% --save-baseline b.json
 }
+
+@test "standard output that takes no more: status 2 with the reason, whatever the command prints" {
+	local command
+	for command in topo --help schema "demo --test bw -g 0 -D 100ms"; do
+		# shellcheck disable=SC2086
+		run -2 sh -c '"$@" >/dev/full' - "$DUALRAIL" $command
+		[[ $output == *"cannot write to standard output: No space left on device"* ]]
+	done
+}
+
+@test "a plugin is found by its plain name in the current folder" {
+	[[ -e ${DUALRAIL%/*}/libnccl-net-ha.so ]] || skip "this build has no plugin"
+	cp "${DUALRAIL%/*}/libnccl-net-ha.so" own.so
+	NCCL_SOCKET_IFNAME=lo run -0 "$DUALRAIL" plugin own.so
+	tells 2 "other.so cannot be loaded" "$DUALRAIL" plugin other.so
+}

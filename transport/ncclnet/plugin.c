@@ -6,8 +6,10 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
  * One function per version copies its table into typed pointers; a call picks the pointer by the version. No pointer to
@@ -100,14 +102,17 @@ static void list_versions(unsigned exported, char *buf, size_t len)
 
 int dr_nccl_open(struct dr_nccl *n, const char *file, unsigned version, struct dr_err *e)
 {
-	char has[64];
+	char has[64], here[PATH_MAX];
 
 	memset(n, 0, sizeof(*n));
 	if (dr_privileges_lent())
 		return dr_err_set(e, -EPERM,
 			"%.60s is not loaded: this program has file capabilities, which its code would get; remove them (setcap -r), or run as root",
 			file);
-	n->so = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	/* dlopen looks for a plain name in the system's folders alone. */
+	snprintf(here, sizeof(here), "./%s", file);
+	n->so = dlopen(
+		strchr(file, '/') || access(here, F_OK) ? file : here, RTLD_NOW | RTLD_LOCAL);
 	if (!n->so)
 		return dr_err_set(e, -ENOENT, "%.60s cannot be loaded: %.160s", file, dlerror());
 	for (unsigned v = DR_NCCL_OLDEST; v <= DR_NCCL_NEWEST; v++)
