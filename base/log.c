@@ -244,10 +244,20 @@ size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *
 	return l.len;
 }
 
+static atomic_bool live;
+
+void dr_log_set_live(bool shown)
+{
+	atomic_store(&live, shown);
+}
+
 static void put_line(const char *line, size_t len)
 {
+	static const char erase[] = "\r\033[K";
 	ssize_t done;
 
+	if (atomic_exchange(&live, false))
+		put_line(erase, sizeof(erase) - 1);
 	do
 		done = write(STDERR_FILENO, line, len);
 	while (done < 0 && errno == EINTR);

@@ -4,6 +4,7 @@
 
 #include "base/defs.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 
 /*
@@ -46,6 +47,8 @@ void dr_log(enum dr_log_level level, const char *component, const char *fmt, ...
  */
 void dr_say(const char *component, const char *fmt, ...) DR_PRINTF(2, 3);
 void dr_complain(const char *fmt, ...) DR_PRINTF(1, 2);
+/* A line without an end is on the terminal of standard error, or not: the next line erases it. */
+void dr_log_set_live(bool shown);
 /* Standard error for tables; after dr_log_set_json(true) a stream that makes such an object of each line that is not
  * blank. Not to be closed. One thread. */
 FILE *dr_log_tables(void);

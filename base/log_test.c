@@ -170,12 +170,15 @@ static void a_line_is_one_write_to_standard_error(void **state)
 	errno = ENOENT;
 	dr_info("main", "hello");
 	n = errno;
+	dr_log_set_live(true); /* the line that it erases was not ended */
+	dr_say("main", "one");
+	dr_say("main", "two");
 	dup2(saved, STDERR_FILENO);
 	assert_int_equal(n, ENOENT);
 	n = read(fd[0], line, sizeof(line) - 1);
 	assert_true(n > 16);
 	line[n] = 0;
-	assert_string_equal(line + 15, " info main: hello\n");
+	assert_string_equal(line + 15, " info main: hello\n\r\033[Kone\ntwo\n");
 	close(fd[0]);
 	close(fd[1]);
 	close(saved);

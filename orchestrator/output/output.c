@@ -274,6 +274,7 @@ void dr_output_progress(struct dr_output *o, const char *line)
 		fflush(o->o.err);
 	}
 	o->progress_shown = line != NULL;
+	dr_log_set_live(line != NULL);
 }
 
 /* Where lines for people go now; NULL: nowhere. Erases the progress line. */
