@@ -192,7 +192,7 @@ static void describe(const struct preflight_bad *b, char *buf, size_t len)
 		dr_append(buf, len, ", %s", dr_enum_name(dr_direction_names, b->direction));
 	if (isfinite(b->percent))
 		dr_append(buf, len, ": %.3g Gb/s is %.0f %% of the baseline's %.3g", b->gbps,
-			b->percent, b->mean_gbps);
+			floor(b->percent), b->mean_gbps);
 	if (b->reason[0])
 		dr_append(buf, len, "%s%s", isfinite(b->percent) ? ", " : ": ", b->reason);
 }

@@ -411,7 +411,7 @@ static void describe_port(const struct verdict_search *s, struct dr_sweep_findin
 		sends	   ? " sends slowly"
 		: receives ? " receives slowly"
 			   : "",
-		x->gbps, x->percent, s->median, (long long)x->low, (long long)x->of);
+		x->gbps, floor(x->percent), s->median, (long long)x->low, (long long)x->of);
 	if (x->kind == DR_SWEEP_BAD_CABLE)
 		dr_append(x->text, sizeof(x->text),
 			"; its link is at %lld Mb/s, most others at %lld",
@@ -687,7 +687,7 @@ static void whole_nodes(struct verdict_search *s)
 		snprintf(first->text, sizeof(first->text),
 			"%s: all %u NICs are low: lowest %.3g Gb/s is %.0f %% of the median %.3g, %lld of %lld "
 			"figures low",
-			verdict_node(s, r).s, bad, first->gbps, first->percent, s->median,
+			verdict_node(s, r).s, bad, first->gbps, floor(first->percent), s->median,
 			(long long)first->low, (long long)first->of);
 	}
 }

@@ -92,7 +92,7 @@ static void add_cut(struct verdict_search *s, const char *nic, uint32_t *up, con
 	snprintf(x->text, sizeof(x->text),
 		"the fabric between ranks {%s} and {%s} over NIC %s: all %lld figures are low, the lowest %.3g "
 		"Gb/s is %.0f %% of the median %.3g; within each group they are good",
-		a, b, nic, (long long)c->low, x->gbps, x->percent, s->median);
+		a, b, nic, (long long)c->low, x->gbps, floor(x->percent), s->median);
 	for (size_t i = 0; i < s->n; i++)
 		if (is_cut(s, &s->f[i], nic, up, c))
 			s->f[i].explained = true;
@@ -184,7 +184,7 @@ static void add_pair(struct verdict_search *s, struct figure *f)
 	snprintf(x->text, sizeof(x->text),
 		"%s NIC %s to %s NIC %s: %.3g Gb/s is %.0f %% of the median %.3g",
 		verdict_node(s, x->rank).s, x->nic, verdict_node(s, x->peer_rank).s, x->peer_nic,
-		(double)f->gbps, 100 * (double)f->gbps / s->median, s->median);
+		(double)f->gbps, floor(100 * (double)f->gbps / s->median), s->median);
 	if (back)
 		dr_append(x->text, sizeof(x->text), "; the other way %.3g", (double)back->gbps);
 	if (alone)

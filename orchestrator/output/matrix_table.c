@@ -331,7 +331,7 @@ static void print_bad_nic(const struct dr_record *rec, const struct dr_matrix_ni
 		way(n->direction));
 	if (n->finding == DR_MATRIX_SLOW && n->alone_gbps < dr_matrix_part(rec) * others) {
 		fprintf(f, "%s Gb/s, others %s (%.0f %%)", sig(n->alone_gbps).s, sig(others).s,
-			n->others_percent);
+			floor(n->others_percent));
 		print_slow_gpus(rec, n, dr_matrix_part(rec) * others, f);
 	} else {
 		fputs(n->cause, f);
