@@ -158,8 +158,8 @@ int dr_opts_from_json(struct dr_opts *o, unsigned command, const struct json_t *
  * error, which e has, the rest is read all the same: the caller may need to know where results go. */
 int dr_opts_parse(struct dr_opts *o, unsigned command, int argc, char *const argv[],
 	struct dr_err *e) DR_MUST_CHECK;
-/* -EINVAL: a file to be written is another one of the command as well, by device and inode or, if it
- * does not exist, by name. inputs: n arguments that are files to be read. A device may be named twice. */
+/* -EINVAL: a file to be written is another one of the command as well, by device and inode or, if
+ * it does not exist, by name; a device may be. inputs: n arguments that are files to be read. */
 int dr_opts_check_files(const struct dr_opts *o, char *const *inputs, int n, struct dr_err *e)
 	DR_MUST_CHECK;
 /* The arguments that were no options, after dr_opts_parse: strings of its argv, *n of them. The array is

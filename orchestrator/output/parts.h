@@ -114,7 +114,6 @@ void dr_matrix_print_cell(const void *row, bool all, FILE *f);
 void dr_result_bandwidth(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f);
-void dr_result_memory(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f);

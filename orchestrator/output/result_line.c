@@ -188,17 +188,6 @@ void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f)
 			unknown ? "; the others could not be compared" : "");
 }
 
-void dr_result_memory(const struct dr_record *rec, const char *title, FILE *f)
-{
-	size_t gpus = 0, staged = 0;
-
-	for (size_t i = 0; i < rec->memory.n; i++) {
-		gpus += rec->memory.v[i].memory == 1;
-		staged += rec->memory.v[i].memory == 1 && rec->memory.v[i].staged > 0;
-	}
-	fprintf(f, "%s: %zu of %zu GPUs staged through pinned host memory\n", title, staged, gpus);
-}
-
 void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f)
 {
 	const struct dr_bandwidth_row *v = rec->bandwidth.v;

@@ -263,7 +263,6 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 				num((double)r->unpacked_bytes / 1e6, 1).s,
 				num(r->unpack_busy_percent, 1).s, r->staged_because);
 	}
-	answer(dr_result_memory, rec, "Result", f);
 }
 
 static void print_cpu(const struct dr_record *rec, FILE *f)
