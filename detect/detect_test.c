@@ -231,6 +231,20 @@ static void usual_gaps_are_of_one_rail(void **state)
 	tick(10 * T, 3);
 	assert_int_equal(dr_detect_usual_gap(&d, 0), T);
 	assert_int_equal(dr_detect_usual_gap(&d, 1), 5 * T);
+	tick(10 * T, 3);
+	assert_int_equal(dr_detect_usual_gap(&d, 1), T);
+}
+
+/* What comes within half an interval counts once: a rail rises by heartbeats of its own time. */
+static void heartbeats_in_a_burst_count_once(void **state)
+{
+	(void)state;
+	dr_detect_beat(&d, 1, now);
+	assert_int_equal(d.rail[1].good, 1);
+	dr_detect_beat(&d, 1, now + T / 2 - 1);
+	assert_int_equal(d.rail[1].good, 1);
+	dr_detect_beat(&d, 1, now + T / 2);
+	assert_int_equal(d.rail[1].good, 2);
 }
 
 /* 200 ms without bytes: nothing was sent. */
@@ -275,6 +289,7 @@ int main(void)
 		cmocka_unit_test_setup(a_silence_is_suspect_after_its_time, setup),
 		cmocka_unit_test_setup(a_rail_rises_when_the_peer_misses_one, setup),
 		cmocka_unit_test_setup(usual_gaps_are_of_one_rail, setup),
+		cmocka_unit_test_setup(heartbeats_in_a_burst_count_once, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),

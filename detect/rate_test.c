@@ -138,6 +138,10 @@ static void test_the_verdict_has_a_hysteresis(void **state)
 	assert_true(state_of(0).degraded);
 	carry(0, 150e6, true, 4 * DR_NS_PER_S);
 	assert_true(state_of(0).degraded);
+	carry(0, 200e6, true, 4 * DR_NS_PER_S);
+	assert_false(state_of(0).degraded);
+	carry(0, 100e6, true, 4 * DR_NS_PER_S);
+	assert_false(state_of(0).degraded);
 	carry(0, 250e6, true, 2 * DR_NS_PER_S);
 	assert_false(state_of(0).degraded);
 }
