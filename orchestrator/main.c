@@ -71,7 +71,7 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 	out->baseline_path = o->baseline;
 	out->quiet = o->quiet;
 	out->tables = o->verbose > 0 && !o->quiet;
-	out->intervals = out->tables || dr_opts_given(o->table, "interval");
+	out->intervals = out->tables || (o->table && dr_opts_given(o->table, "interval"));
 	/* The document of the run becomes a part of that of preflight, which prints one line. */
 	if (o->command == DR_CMDBIT_PREFLIGHT) {
 		out->json_stdout = false;

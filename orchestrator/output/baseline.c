@@ -318,7 +318,7 @@ static struct cell runs(int64_t least, int64_t most)
 	return c;
 }
 
-static void print_result(const struct dr_record *rec, FILE *f)
+void dr_result_baseline(const struct dr_record *rec, const char *title, FILE *f)
 {
 	static const char *const names[] = { "GPU", "NIC", "pair" };
 	size_t kinds[3] = { 0 }, results[4] = { 0 };
@@ -337,7 +337,9 @@ static void print_result(const struct dr_record *rec, FILE *f)
 		most = DR_MAX(most, c->repeats);
 		low = !low || c->percent < low->percent ? c : low;
 	}
-	fputs("Result: compared", f);
+	if (!rec->comparison.n)
+		return;
+	fprintf(f, "%s: compared", title);
 	for (int k = 0; k < 3; k++)
 		if (kinds[k]) {
 			fprintf(f, "%s %zu %s", before, kinds[k], names[k]);
@@ -346,7 +348,7 @@ static void print_result(const struct dr_record *rec, FILE *f)
 	fprintf(f, "%s", low ? " figures with the mean of " : " nothing");
 	fprintf(f, "%s", low ? runs(least, most).s : "");
 	if (low)
-		fprintf(f, ";\n  lowest %.1f %% (%s)", low->percent,
+		fprintf(f, "; lowest %.1f %% (%s)", low->percent,
 			figure_name(low->gpu, low->nic).s);
 	if (results[DR_COMPARISON_NOT_RUN])
 		fprintf(f, "; %zu not in this run", results[DR_COMPARISON_NOT_RUN]);
@@ -374,5 +376,4 @@ void dr_baseline_print(const struct dr_record *rec, FILE *f)
 			}
 	if (rec->comparison.n > shown)
 		fprintf(f, "  and %zu more (JSON: comparison)\n", rec->comparison.n - shown);
-	print_result(rec, f);
 }

@@ -118,6 +118,7 @@ void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_data(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_baseline(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f);
 

@@ -460,7 +460,7 @@ void dr_table_answers(struct dr_record *rec, FILE *f)
 		print_processor(rec, &rec->environment.v[i], f);
 	if (rec->integrity_total.chunks != DR_UNSET)
 		answer(dr_result_data, rec, "Data", f);
-	dr_baseline_print(rec, f);
+	answer(dr_result_baseline, rec, "Baseline", f);
 	dr_matrix_print_summary(rec, f);
 	dr_table_verdict(rec, f);
 }
@@ -480,6 +480,7 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	if (rec->integrity_total.chunks != DR_UNSET)
 		answer(dr_result_data, rec, "Data", f);
 	dr_baseline_print(rec, f);
+	answer(dr_result_baseline, rec, "Result", f);
 	dr_matrix_print_summary(rec, f);
 	fputc('\n', f);
 	dr_table_verdict(rec, f);

@@ -354,7 +354,7 @@ P
 	for try in "$line" "$line --json=c.json" "$line --json-stream" "$line --dry-run --rails none0" "$line -g 999"; do
 		script -qec "$try" /dev/null >seen </dev/null || :
 		[ "$(grep -v '^{' seen | grep -ci 'refused;\|.none0.\|999;')" -eq 1 ]
-		grep -q '^ERROR (exit status [23])' seen
+		grep -q $'^\033\\[1;31mERROR (exit status [23])' seen
 	done
 	$line >tables 2>errors || [ $? -eq 3 ]
 	grep -q '^dualrail: .*refused' errors
@@ -393,7 +393,7 @@ P
 	gives 0 client -D 300ms --baseline base.json --min-bw 1% --json=same.json --prom same.prom
 	holds same.json '[.comparison[].result] | unique == ["ok"]'
 	holds same.json '.comparison | all(.repeats == 2 and .percent > 0 and .min_gbps <= .mean_gbps)'
-	[[ $output == *"Result: compared 2 GPU, "*" NIC figures with the mean of 2 runs;"*"lowest "* && $output != *"not in this run"* ]]
+	[[ $output == *"Baseline: compared 2 GPU, "*" NIC figures with the mean of 2 runs;"*"lowest "* && $output != *"not in this run"* ]]
 	prom_rules same.prom
 	grep -q '^dualrail_baseline_ratio{.*kind="gpu",gpu="0"' same.prom
 	# Other options are refused before anything is measured: at once, and GPUs when the server has named them.
