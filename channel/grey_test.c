@@ -250,7 +250,8 @@ static void test_a_rail_that_carries_other_data(void **state)
 		{ 2, 4, 30, 100, 20, 0, true },	 /* its queue has drained */
 		{ 2, 4, 60, 300, 20, 0, false }, /* it carried what was sent later */
 		{ 1, 4, 1000, 0, 20, 0, true },	 /* of another rail */
-		{ 2, 0, 1000, 0, 9, 0, true },	 /* a switch loses one flow of several */
+		{ 2, 1, 1000, 0, 9, 0, false },	 /* a queue lost it with its neighbours */
+		{ 2, 2, 1000, 0, 9, 0, true },	 /* a switch loses one flow of several */
 		{ 2, 9, 1000, 0, 20, 20, false } /* crowded */
 	};
 
@@ -258,6 +259,7 @@ static void test_a_rail_that_carries_other_data(void **state)
 	for (unsigned i = 0; i < DR_ARRAY_LEN(c); i++) {
 		struct dr_path_stats st = no_answer;
 
+		st.repeats = true;
 		st.unanswered = c[i].unanswered;
 		st.recent_segments = 1000;
 		st.recent_retransmits = c[i].own_lost;

@@ -290,7 +290,7 @@ static void doubt(struct dr_manager *m, struct dr_channel *ch)
 			m->rail[dr_channel_path(ch, !i)->rail->index].state == DR_RAIL_ALIVE,
 		.rail_idle_ns = m->now - carried_ns(m, r, dr_channel_is_sender(ch)),
 		.lossy = dr_path_loses(s, DR_OWN_LOSS),
-		.repeated = s->unanswered,
+		.repeated = s->repeats ? s->unanswered : DR_REPEATED,
 		.padded = m->prm.transport->rail_padded && s->segment_bytes > DR_DGRAM_MAX };
 	/* A system call for each connection: only where it may decide. */
 	e.rail_lossy = !e.lossy && e.stalled_ns >= DR_NO_ANSWER_NS && others_lose(m, r, ch);

@@ -97,12 +97,13 @@ static bool path_no_answer(const struct dr_path_evidence *e)
 {
 	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
 	bool carries = rail_carries(e) || rail_carried_since(e);
-	/* Losses explain it: its own, or those of others on a rail that carries data, which lost
-	 * none so far. A rail that does both is crowded: then repetitions tell nothing. */
-	bool losses = (e->lossy || (e->rail_lossy && carries)) && e->repeated < DR_REPEATED;
+	/* Losses explain it. A rail that carries data and loses ours is crowded: nothing is told. */
+	bool losses = e->lossy || (e->rail_lossy && carries);
+	unsigned enough = losses ? DR_REPEATED : carries ? DR_REPEATED_BURST : 0;
 
-	return e->silent_segments >= DR_SILENT_SEGMENTS && !losses && !(e->lossy && carries) &&
-	       DR_MIN(e->answer_ns, e->stalled_ns) >= least && (!e->padded || e->padded_passed);
+	return e->silent_segments >= DR_SILENT_SEGMENTS && e->repeated >= enough &&
+	       !(e->lossy && carries) && DR_MIN(e->answer_ns, e->stalled_ns) >= least &&
+	       (!e->padded || e->padded_passed);
 }
 
 static bool path_sends_little(const struct dr_path_evidence *e)

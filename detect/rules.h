@@ -74,8 +74,9 @@ enum { DR_PADDED_LOST = 8 };
 enum { DR_SILENT_SEGMENTS = 8 };
 /* Repetitions without an answer that show it although segments are lost together: one hand-over
  * of a kernel to its device is many segments, one answer counts for many. With 2 % loss in both
- * directions: 0.04^5 after each loss. */
-enum { DR_REPEATED = 5 };
+ * directions: 0.04^5 after each loss. BURST: where the rail carries data, since a queue that
+ * overflows takes all segments of a connection; they are repeated 200 and 600 ms later. */
+enum { DR_REPEATED = 5, DR_REPEATED_BURST = 2 };
 /* Repeated segments of a thousand with which losses explain a silence: its own, since the last
  * packet and its repetition are lost with 1e-6 below that; those of another connection, which is
  * no sign that this one loses any. */
