@@ -245,6 +245,44 @@ static void heartbeats_in_a_burst_count_once(void **state)
 	assert_int_equal(d.rail[1].good, 1);
 	dr_detect_beat(&d, 1, now + T / 2);
 	assert_int_equal(d.rail[1].good, 2);
+	/* Two intervals and a half later they are in a row, a nanosecond after that no more. */
+	dr_detect_beat(&d, 1, now + T / 2 + 5 * T / 2);
+	assert_int_equal(d.rail[1].good, 3);
+	dr_detect_beat(&d, 1, now + T / 2 + 5 * T + 1);
+	assert_int_equal(d.rail[1].good, 1);
+}
+
+/* The same for the last one when the rail is judged. */
+static void a_rail_rises_by_recent_heartbeats(void **state)
+{
+	for (int64_t late = 0; late <= 1; late++) {
+		setup(state);
+		tick(T, 3);
+		dr_detect_force_down(&d, 1, false);
+		for (unsigned i = 0; i < DR_REVIVE; i++) {
+			now += T;
+			for (unsigned r = 0; r < 2; r++) {
+				dr_detect_report(&d, r, ++sent[r], 0, now);
+				dr_detect_beat(&d, r, now);
+			}
+		}
+		now += 5 * T / 2 + late;
+		dr_detect_beat(&d, 0, now);
+		dr_detect_tick(&d, now, &out);
+		assert_int_equal(d.rail[1].down, late);
+	}
+}
+
+/* What was read before the suspicion began says nothing of it. */
+static void a_suspicion_is_cleared_by_what_came_later(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_suspect(&d, 1, now);
+	dr_detect_life(&d, 1, now);
+	assert_true(d.rail[1].suspected);
+	dr_detect_life(&d, 1, now + 1);
+	assert_false(d.rail[1].suspected);
 }
 
 /* 200 ms without bytes: nothing was sent. */
@@ -290,6 +328,8 @@ int main(void)
 		cmocka_unit_test_setup(a_rail_rises_when_the_peer_misses_one, setup),
 		cmocka_unit_test_setup(usual_gaps_are_of_one_rail, setup),
 		cmocka_unit_test_setup(heartbeats_in_a_burst_count_once, setup),
+		cmocka_unit_test_setup(a_rail_rises_by_recent_heartbeats, setup),
+		cmocka_unit_test_setup(a_suspicion_is_cleared_by_what_came_later, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
