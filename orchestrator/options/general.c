@@ -73,7 +73,7 @@ static const struct dr_opt results[] = {
 	  .help = "Exit with status 8 if the delivery gap of any fault is longer." },
 	{ .name = "baseline", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = RUN & ~SWEEP, .offset = AT(baseline),
-	  .brief = "fail below the figures of this document",
+	  .brief = "reference: fail if a GPU or NIC is below it",
 	  .help = "Compare the bandwidth, and nothing else, with the mean of earlier runs, written by "
 		  "--save-baseline; exit with status 7 below 90 % (--min-bw PCT%: another share), and with 2 if "
 		  "their options differ." },

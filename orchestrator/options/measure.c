@@ -114,7 +114,6 @@ static const struct dr_opt rows[] = {
 	{ .name = "interval", .short_name = 'i', .kind = DR_OPT_DURATION, .arg = "TIME",
 	  .def = "1", .unit = "seconds", .max = 1e15,
 	  .commands = RUN, .offset = AT(interval_ns),
-	  .brief = "between lines of progress; 0: none",
 	  .help = "Reporting interval; 0 disables it. Its lines are printed where it is given, or with -v." },
 	{ .name = "bidir", .kind = DR_OPT_FLAG,
 	  .commands = RUN, .offset = AT(bidir),

@@ -85,6 +85,7 @@ const struct dr_opt_group *dr_output_group(unsigned commands, unsigned judging)
 			.kind = DR_OPT_STRING,
 			.arg = "FILE",
 			.file = formats[i].pass_only ? DR_OPT_ADD : DR_OPT_WRITE,
+			.brief = formats[i].pass_only ? "add this run to a reference" : NULL,
 			.commands = formats[i].pass_only ? judging : commands,
 			.offset = offsetof(struct dr_output_files, path[i]),
 			.help = formats[i].help };

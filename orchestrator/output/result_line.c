@@ -332,12 +332,11 @@ void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f)
 
 		fprintf(f, " %s, %s: %s of %s hit data", dr_fault_row_name(g->kind, g->dir).s,
 			dr_enum_name(dr_end_names, g->side), count(g->hit).s, count(g->n).s);
-		if (g->gaps > 0)
-			fprintf(f, "; gap median %s, ", ms(g->p50_ns).s);
 		if (g->gaps >= 100)
-			fprintf(f, "p99 %s, ", ms(g->p99_ns).s);
+			fprintf(f, "; gap p99 %s,", ms(g->p99_ns).s);
 		if (g->gaps > 0)
-			fprintf(f, "longest %s ms", ms(g->max_ns).s);
+			fprintf(f, "%s median %s, longest %s ms", g->gaps >= 100 ? "" : "; gap",
+				ms(g->p50_ns).s, ms(g->max_ns).s);
 		if (isfinite(g->after_gbps / g->before_gbps))
 			fprintf(f, "; bandwidth after %.0f %%",
 				100 * g->after_gbps / g->before_gbps);
@@ -362,12 +361,17 @@ static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
 	const struct dr_switch_row *first = NULL;
 
 	dr_record_silent_nics(rec, buf, len);
-	for (size_t i = 0; i < rec->switches.n && !first; i++)
-		if (dr_switch_unexpected(rec, &rec->switches.v[i]))
-			first = &rec->switches.v[i];
+	for (size_t i = 0; i < rec->switches.n; i++) {
+		const struct dr_switch_row *r = &rec->switches.v[i];
+
+		/* The end that noticed the failure knows why. */
+		if (dr_switch_unexpected(rec, r) &&
+			(!first || (r->rec.self_detected && !first->rec.self_detected)))
+			first = r;
+	}
 	if (first)
-		dr_append(buf, len, "; %" PRId64 " unexpected switches, the first at %s s: %s",
-			rec->unexpected_switches,
+		dr_append(buf, len, "; %" PRId64 " unexpected switch%s, at %s s: %s",
+			rec->unexpected_switches, rec->unexpected_switches == 1 ? "" : "es",
 			num((double)(first->rec.detect_ns -
 				     (rec->session_ns ? rec->session_ns : rec->start_ns)) /
 					1e9,

@@ -155,7 +155,7 @@ void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_
 	else if (p->n_rails == 1)
 		snprintf(buf, len, "the only rail");
 	else if (position >= p->n_auto)
-		snprintf(buf, len, "by number: distances unknown");
+		snprintf(buf, len, "NICs by number: PCI distances unknown");
 	else
 		snprintf(buf, len, "%s%s%s", how_near(p, m), dr_locality_text(m->distance),
 			m->pair[0].primary == m->pair[0].shadow ? "; all rails share its port"

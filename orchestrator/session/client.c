@@ -291,13 +291,11 @@ static void print_unused(const struct dr_session *s)
 {
 	const struct dr_record *rec = s->rec;
 	const struct dr_output *out = s->out;
-	static const char server[] = "server ";
-	char line[4096] = "server ", *at = line + strlen(server);
+	char line[4096];
 
-	if (dr_unused_describe(rec, DR_END_CLIENT, at, sizeof(line) - strlen(server)))
-		dr_output_text(out, at);
-	if (dr_unused_describe(rec, DR_END_SERVER, at, sizeof(line) - strlen(server)))
-		dr_output_text(out, line);
+	for (int side = DR_END_CLIENT; side <= DR_END_SERVER; side++)
+		if (dr_unused_describe(rec, side, line, sizeof(line)))
+			dr_output_text(out, line);
 	for (size_t i = 0; dr_output_has_tables(out) && i < rec->unused_nics.n; i++) {
 		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
 

@@ -164,7 +164,10 @@ bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t
 
 		if (!reason)
 			continue;
-		dr_append(buf, len, "%s", buf[0] ? "; " : "not used: ");
+		dr_append(buf, len, "%s",
+			buf[0]			? "; "
+			: side == DR_END_SERVER ? "not used at the server: "
+						: "not used: ");
 		for (size_t k = i; k < rec->unused_nics.n; k++)
 			if (v[k].side == side && strcmp(v[k].reason, reason) == 0 &&
 				n++ < NAMED_MAX)

@@ -131,7 +131,7 @@ start_in_namespaces() {
 	local run=(ip netns exec "$A" "$DUALRAIL" client 10.98.255.2 -g 0-1 -N 1 -s 32K -D 100ms -w 50ms -i 0)
 	run "${run[@]}" --save-baseline good.json
 	judge_status 100 0
-	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"server not used: ctl0 (10.98.255.2): control connection"$'\n'* ]]
+	[[ $output == *$'\n'"not used: ctl0 (10.98.255.1): control connection"$'\n'"not used at the server: ctl0 (10.98.255.2): control connection"$'\n'* ]]
 	says "control connection"
 	ip -n "$B" link set rail1 down
 	# More than fits into a line.
@@ -141,10 +141,10 @@ start_in_namespaces() {
 	run -7 "${run[@]}" --baseline good.json --json=c.json
 	[[ $output == *$'\n'"not used: rail1 (10.98.1.1): no carrier; ctl0 "* ]]
 	says "no carrier"
-	[[ $output == *$'\n'"server not used: rail1 (10.98.1.2): down; ctl0 "* ]]
+	[[ $output == *$'\n'"not used at the server: rail1 (10.98.1.2): down; ctl0 "* ]]
 	says "down"
 	grep -q "(10.98.77.1): tunnel or another virtual device$" <<<"$output"
-	awk '/^(server )?not used/ { on = 1 } /^Bandwidth: / { exit } on && length > 100 { print; bad = 1 } END { exit bad }' <<<"$output"
+	awk '/^not used/ { on = 1 } /^Bandwidth: / { exit } on && length > 100 { print; bad = 1 } END { exit bad }' <<<"$output"
 	holds c.json '.errors[0].text == "rail1 is in the baseline, not in this run: its link is down"'
 	holds c.json '[.topology.unused_nics[] | [.side, .nic, .reason]] | contains([["client", "rail1", "no carrier"], ["server", "rail1", "down"]])'
 	run ip netns exec "$A" "$DUALRAIL" doctor --json=d.json

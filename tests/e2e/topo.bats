@@ -151,10 +151,10 @@ veth() {
 @test "without places the rails are shared by number, to the end and in the document" {
 	start_server --rails lo@127.0.0.1,lo@127.0.0.2
 	gives 0 client -v --rails lo@127.0.0.1,lo@127.0.0.2 --iters 20 --json=run.json
-	[[ $output == *"(by number: distances unknown)"* ]]
+	[[ $output == *"(NICs by number: PCI distances unknown)"* ]]
 	[[ $output == *"NUMA: "* ]]
 	jq -e '.topology.numa_nodes >= 1 and (.topology.numa_binding | startswith("NUMA: "))
-		and all(.topology.gpus[]; .reason == "by number: distances unknown")' run.json
+		and all(.topology.gpus[]; .reason == "NICs by number: PCI distances unknown")' run.json
 }
 
 @test "a slow port beside fast ones is no rail unless it is named" {
