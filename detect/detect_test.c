@@ -270,6 +270,7 @@ static void a_rail_rises_by_recent_heartbeats(void **state)
 		dr_detect_beat(&d, 0, now);
 		dr_detect_tick(&d, now, &out);
 		assert_int_equal(d.rail[1].down, late);
+		assert_int_equal(d.rail[1].good, late ? DR_REVIVE : 0);
 	}
 }
 
@@ -292,6 +293,19 @@ static void a_long_gap_is_a_pause(void **state)
 	for (unsigned k = 0; k < 2; k++) {
 		setup(state);
 		dr_detect_gap(&d, 1, 200 * DR_NS_PER_MS - (int64_t)k);
+		assert_int_equal(dr_detect_usual_gap(&d, 1), k ? 200 * DR_NS_PER_MS - 1 : T);
+	}
+}
+
+/* So are 200 ms between two heartbeats. */
+static void a_long_gap_of_heartbeats_is_a_pause(void **state)
+{
+	(void)state;
+	for (unsigned k = 0; k < 2; k++) {
+		setup(state);
+		tick(T, 3);
+		tick(200 * DR_NS_PER_MS - (int64_t)k, 3);
+		dr_detect_gap(&d, 1, 0);
 		assert_int_equal(dr_detect_usual_gap(&d, 1), k ? 200 * DR_NS_PER_MS - 1 : T);
 	}
 }
@@ -331,6 +345,7 @@ int main(void)
 		cmocka_unit_test_setup(a_rail_rises_by_recent_heartbeats, setup),
 		cmocka_unit_test_setup(a_suspicion_is_cleared_by_what_came_later, setup),
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
+		cmocka_unit_test_setup(a_long_gap_of_heartbeats_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),

@@ -162,6 +162,18 @@ static void test_an_old_measurement_is_no_reference(void **state)
 	assert_false(state_of(0).degraded);
 }
 
+/* Data that did not wait, and was as fast as ever. */
+static void test_an_equal_rate_is_a_recent_one(void **state)
+{
+	(void)state;
+	carry(1, 1e9, true, 2 * DR_NS_PER_S);
+	now += DR_RATE_RECENT_NS - DR_NS_PER_S;
+	carry(1, 1e9, false, 3 * DR_NS_PER_S);
+	now += DR_RATE_RECENT_NS / 2;
+	carry(0, 1e6, true, 4 * DR_NS_PER_S);
+	assert_true(state_of(0).degraded);
+}
+
 /* Two workers use the rail: the sum of both is what it carries, and it is enough that one of
  * them waits. */
 static void test_the_rates_of_all_workers_count(void **state)
@@ -220,6 +232,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_slow_window_is_no_verdict, setup),
 		cmocka_unit_test_setup(test_the_verdict_has_a_hysteresis, setup),
 		cmocka_unit_test_setup(test_an_old_measurement_is_no_reference, setup),
+		cmocka_unit_test_setup(test_an_equal_rate_is_a_recent_one, setup),
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
 		cmocka_unit_test_setup(test_the_first_sample_measures_nothing, setup),
 		cmocka_unit_test_setup(test_the_last_moment_of_a_reference, setup),
