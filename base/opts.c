@@ -518,7 +518,7 @@ static bool same_file(const char *a, const char *b)
 					 : strcmp(a, b) == 0;
 }
 
-/* Row i writes `text`; all that stands before it in the table, and all that is read. */
+/* Is `text`, which row i writes, also read, or written by a row before it? */
 static int check_file(const struct dr_opts *o, size_t i, const char *text, char *const *inputs,
 	int n, struct dr_err *e)
 {
@@ -536,11 +536,11 @@ static int check_file(const struct dr_opts *o, size_t i, const char *text, char 
 		if (k == i || !other || (other != DR_OPT_READ && k > i) ||
 			(other == DR_OPT_READ && row->file == DR_OPT_ADD))
 			continue;
-		STAILQ_FOREACH(t, &o->value[k].texts, next)
-		if (same_file(text, t->text))
-			return dr_err_set(e, -EINVAL,
-				"--%s=%s and --%s=%s are the same file; choose another one to write",
-				o->value[k].row->name, t->text, row->name, text);
+		for (t = STAILQ_FIRST(&o->value[k].texts); t; t = STAILQ_NEXT(t, next))
+			if (same_file(text, t->text))
+				return dr_err_set(e, -EINVAL,
+					"--%s=%s and --%s=%s are the same file; choose another one to write",
+					o->value[k].row->name, t->text, row->name, text);
 	}
 	return 0;
 }
@@ -552,7 +552,8 @@ int dr_opts_check_files(const struct dr_opts *o, char *const *inputs, int n, str
 
 	for (size_t i = 0; i < o->n && rc == 0; i++)
 		if (o->value[i].row->file >= DR_OPT_ADD)
-			STAILQ_FOREACH(t, &o->value[i].texts, next)
-	rc = rc ? rc : check_file(o, i, t->text, inputs, n, e);
+			for (t = STAILQ_FIRST(&o->value[i].texts); t && rc == 0;
+				t = STAILQ_NEXT(t, next))
+				rc = check_file(o, i, t->text, inputs, n, e);
 	return rc;
 }

@@ -97,7 +97,7 @@ static bool path_no_answer(const struct dr_path_evidence *e)
 {
 	int64_t least = DR_MAX(DR_NO_ANSWER_NS, 3 * e->rtt_ns + DELAYED_ACK_NS);
 	bool carries = rail_carries(e) || rail_carried_since(e);
-	/* Losses explain it. A rail that carries data and loses ours is crowded: nothing is told. */
+	/* Losses explain it. Where the rail carries data, a lossy connection is only crowded. */
 	bool losses = e->lossy || (e->rail_lossy && carries);
 	unsigned enough = losses ? DR_REPEATED : carries ? DR_REPEATED_BURST : 0;
 
