@@ -327,6 +327,39 @@ static void a_pause_with_heartbeats_is_no_gap(void **state)
 	assert_int_equal(dr_detect_usual_gap(&d, 1), 4 * T);
 }
 
+/* Whatever a rail beyond n_rails holds. */
+static void rails_beyond_the_count_are_not_touched(void **state)
+{
+	const struct dr_detect_rail beyond = { .sent = 9, .gap_ns = { 1, 2 }, .good = 1 };
+
+	d.rail[2] = beyond;
+	dr_detect_start(&d, now);
+	for (unsigned k = 0; k < 30; k++) {
+		tick(T, k < 9 ? 3 : 1);
+		assert_int_equal((out.fell | out.rose) >> 2, 0);
+		assert_int_equal(dr_detect_suspects(&d) >> 2, 0);
+	}
+	assert_memory_equal(&d.rail[2], &beyond, sizeof(beyond));
+	(void)state;
+}
+
+/* Without a path nothing can be heard: that is no silence of this rail, and says nothing of others. */
+static void a_rail_without_path_is_not_silent(void **state)
+{
+	for (unsigned without = 0; without < 2; without++) {
+		setup(state);
+		tick(T, 3);
+		dr_detect_no_path(&d, without, true);
+		for (unsigned k = 0; k < 9; k++) {
+			tick(T, 0);
+			dr_detect_life(&d, without, now - T / 2);
+			assert_false(d.rail[without].suspected);
+			assert_int_equal(out.fell & 1u << without, 0);
+		}
+		assert_true(d.rail[1 - without].suspected);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -348,6 +381,8 @@ int main(void)
 		cmocka_unit_test_setup(a_long_gap_of_heartbeats_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
+		cmocka_unit_test_setup(rails_beyond_the_count_are_not_touched, setup),
+		cmocka_unit_test_setup(a_rail_without_path_is_not_silent, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),
 	};
 

@@ -219,6 +219,26 @@ static void test_the_last_moment_of_a_reference(void **state)
 	}
 }
 
+/* A window of 500 ms: 1,000 bytes are 16,000 bit/s, the next one's too. */
+static void test_a_window_has_its_bytes_alone(void **state)
+{
+	(void)state;
+	dr_rate_acked(&r, 0, 1u << 20, now, now);
+	for (int i = 0; i < 2; i++) {
+		now += DR_RATE_WINDOW_NS;
+		dr_rate_acked(&r, 0, 1000, now - DR_RATE_WINDOW_NS, now);
+		assert_true(state_of(0).carries_bps == 8e12 / (double)DR_RATE_WINDOW_NS);
+	}
+}
+
+static void test_rails_beyond_the_count_are_no_reference(void **state)
+{
+	(void)state;
+	r.rail[2] = (struct dr_rate_rail){ .capacity = 1e12, .at_ns = now };
+	carry(0, 1e6, true, 2 * DR_NS_PER_S);
+	assert_false(state_of(0).degraded);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -236,6 +256,8 @@ int main(void)
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
 		cmocka_unit_test_setup(test_the_first_sample_measures_nothing, setup),
 		cmocka_unit_test_setup(test_the_last_moment_of_a_reference, setup),
+		cmocka_unit_test_setup(test_a_window_has_its_bytes_alone, setup),
+		cmocka_unit_test_setup(test_rails_beyond_the_count_are_no_reference, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_does_not_lower_the_capacity, setup),
 	};
 
