@@ -360,6 +360,16 @@ static void a_rail_without_path_is_not_silent(void **state)
 	}
 }
 
+/* Small heartbeats arrive: none of them is missing because large packets were lost. */
+static void a_rail_that_lost_large_packets_has_no_suspicion(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	dr_detect_suspect(&d, 1, now);
+	dr_detect_force_down(&d, 1, true);
+	assert_int_equal(dr_detect_missed(&d, 1), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -381,6 +391,7 @@ int main(void)
 		cmocka_unit_test_setup(a_long_gap_of_heartbeats_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
+		cmocka_unit_test_setup(a_rail_that_lost_large_packets_has_no_suspicion, setup),
 		cmocka_unit_test_setup(rails_beyond_the_count_are_not_touched, setup),
 		cmocka_unit_test_setup(a_rail_without_path_is_not_silent, setup),
 		cmocka_unit_test_setup(a_usual_gap_is_learnt_and_forgotten, setup),

@@ -239,6 +239,26 @@ static void test_rails_beyond_the_count_are_no_reference(void **state)
 	assert_false(state_of(0).degraded);
 }
 
+static void test_a_higher_lower_bound_raises_the_capacity(void **state)
+{
+	(void)state;
+	carry(1, 1e6, true, DR_NS_PER_S);
+	carry(1, 9e9, false, 3 * DR_NS_PER_S);
+	assert_true(state_of(1).carries_bps > 8.9e9);
+}
+
+static void test_of_equal_rails_the_first_is_the_reference(void **state)
+{
+	(void)state;
+	dr_rail_rates_fini(&r);
+	dr_rail_rates_init(&r, 3);
+	carry(1, 9e9, true, DR_NS_PER_S);
+	carry(2, 9e9, true, DR_NS_PER_S);
+	r.rail[1].capacity = r.rail[2].capacity;
+	carry(0, 1e6, true, 2 * DR_NS_PER_S);
+	assert_int_equal(state_of(0).versus, 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -256,6 +276,8 @@ int main(void)
 		cmocka_unit_test_setup(test_the_rates_of_all_workers_count, setup),
 		cmocka_unit_test_setup(test_the_first_sample_measures_nothing, setup),
 		cmocka_unit_test_setup(test_the_last_moment_of_a_reference, setup),
+		cmocka_unit_test_setup(test_a_higher_lower_bound_raises_the_capacity, setup),
+		cmocka_unit_test_setup(test_of_equal_rails_the_first_is_the_reference, setup),
 		cmocka_unit_test_setup(test_a_window_has_its_bytes_alone, setup),
 		cmocka_unit_test_setup(test_rails_beyond_the_count_are_no_reference, setup),
 		cmocka_unit_test_setup(test_a_lower_bound_does_not_lower_the_capacity, setup),

@@ -106,7 +106,7 @@ def places(src):
                 yield "early return", a, b, [leave + lines]
         for m, _, b in found(r"(?<=[(,])(?=\s*([^(),;{}]+),\s*([^(),;{}]+)[,)])"):
             one, two = (src[at + m.start(g):at + m.end(g)] for g in (1, 2))
-            if one != two:
+            if one != two and not re.search(r"\bDR_M(AX|IN)\($", body[:m.start()]):
                 yield "swapped arguments", at + m.start(1), at + m.end(2), [two + src[at + m.end(1):at + m.start(2)] + one]
         for m, a, b in found(r"(?<=[\w\])])\[([^\[\]]+)\]", 1):
             if not declared(m):
