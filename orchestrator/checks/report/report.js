@@ -33,6 +33,13 @@ const el = (tag, text, cls) => {
 	return e;
 };
 const put = (box, ...what) => box.appendChild(el(...what));
+/* Lets the reader choose one of the names; calls `show` with its index. */
+function choice(text, names, show) {
+	const label = el("label", text), pick = put(label, "select");
+	for (const name of names) put(pick, "option", name);
+	pick.addEventListener("change", () => show(pick.selectedIndex));
+	return label;
+}
 /* Distinct in both themes, by hue and lightness; the first one is the accent. */
 const series = i => [css("--accent"), "#d9730d", "#2f9e6e", "#b04ac2", "#8c8c1f", "#d1436f", "#4a9aa8", "#8a7460"][i % 8];
 const redraws = [];
@@ -75,7 +82,7 @@ function clocks(doc) {
 		const m = e.kind === "phase" && e.side === doc.side && /^(\d+):/.exec(e.text || "");
 		if (m && first.has(+m[1])) session = Math.max(session === null ? -Infinity : session, (e.monotonic_ns - doc.start_monotonic_ns) / 1e9 - first.get(+m[1]));
 	}
-	const fault = list((doc.failover || {}).faults).find(f => num(f.clock_offset_us));
+	const fault = list(at(doc, "failover.faults")).find(f => num(f.clock_offset_us));
 	const receiver = (list(doc.bandwidth)[0] || {}).direction === "to-client" ? "client" : "server";
 	const other = fault ? (receiver === doc.side ? -1 : 1) * fault.clock_offset_us / 1e6 : 0;
 	return { session: session || 0, at: (side, ns) => (ns - doc.start_monotonic_ns) / 1e9 - (side && side !== doc.side ? other : 0) };
@@ -87,7 +94,7 @@ function marks(doc, clock) {
 		const m = e.kind === "undo" && /^trial (\d+):/.exec(e.text || "");
 		if (m && !undo.has(+m[1])) undo.set(+m[1], clock.at(e.side, e.monotonic_ns));
 	}
-	for (const f of list((doc.failover || {}).faults)) {
+	for (const f of list(at(doc, "failover.faults"))) {
 		if (!num(f.at_monotonic_ns)) continue;
 		const t = clock.at(f.side, f.at_monotonic_ns), last = num(f.fault_after_us) ? t - f.fault_after_us / 1e6 : null, end = undo.get(f.trial);
 		const sum = (...names) => num(last) && names.every(n => num(f[n])) ? last + names.reduce((s, n) => s + f[n], 0) / 1e6 : null;
@@ -168,23 +175,20 @@ function timeline(box, doc) {
 }
 
 /* ---- latency ---- */
-function sizes(doc) {
+
+/* Lets the reader choose a message size, and calls `draw` with the histograms of the GPUs. False: there are none. */
+function bySize(box, doc, draw) {
 	const by = new Map();
 	for (const l of list(doc.latency)) {
 		const bins = list(l.histogram).filter(b => b.from_us > 0 && [b.from_us, b.to_us, b.count].every(num));
 		if (bins.length) push(by, l.bytes, { gpu: any(l.gpu), max: at(l, "rtt_us.max"), bins });
 	}
-	return by;
-}
-
-function chooser(box, names, show) {
-	if (names.length > 1) {
-		const tools = el("div", undefined, "tools"), label = el("label", "Message "), pick = el("select");
-		names.forEach(n => pick.append(el("option", n)));
-		pick.addEventListener("change", () => show(pick.selectedIndex));
-		label.append(pick); tools.append(label); box.before(tools);
-	}
-	show(0);
+	const all = [...by.keys()].sort((a, b) => a - b), show = k => { box.replaceChildren(); draw(by.get(all[k])); };
+	const tools = el("div", undefined, "tools");
+	tools.append(choice("Message ", all.map(size), show));
+	if (all.length > 1) box.before(tools);
+	if (all.length) show(0);
+	return all.length > 0;
 }
 
 const logRange = (u, a, b) => [a * 0.9, (b > a ? b : a) * 1.1];
@@ -199,12 +203,10 @@ const logTicks = {
 };
 
 function histogram(box, doc) {
-	const by = sizes(doc), all = [...by.keys()].sort((a, b) => a - b);
-	if (!all.length) return false;
-	chooser(box, all.map(size), k => {
+	return bySize(box, doc, gpus => {
 		const bins = new Map();
 		let total = 0;
-		for (const l of by.get(all[k])) for (const b of l.bins) { bins.set(b.from_us, [b.to_us, (bins.get(b.from_us) || [0, 0])[1] + b.count]); total += b.count; }
+		for (const l of gpus) for (const b of l.bins) { bins.set(b.from_us, [b.to_us, (bins.get(b.from_us) || [0, 0])[1] + b.count]); total += b.count; }
 		const x = [], y = [];
 		let end = 0;
 		for (const from of [...bins.keys()].sort((a, b) => a - b)) {
@@ -213,22 +215,18 @@ function histogram(box, doc) {
 			x.push(from); y.push(100 * n / total); end = to;
 		}
 		x.push(end); y.push(0);
-		box.replaceChildren();
 		plot(box, [x, y], {
 			scales: { x: { time: false, distr: 3, range: logRange }, y: { range: (u, a, b) => [0, b * 1.1 || 1] } },
 			axes: [axis(Object.assign({ label: "round trip, logarithmic", space: 60 }, logTicks)), axis({ label: "% of the round trips", size: 56 })],
 			series: [{ label: "from", value: (u, v) => time(v) }, { label: "share, %", stroke: () => series(0), fill: () => series(0) + "55", width: 1, paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => sig(v) }],
 		});
 	});
-	return true;
 }
 
 function percentiles(box, doc) {
-	const by = sizes(doc), all = [...by.keys()].sort((a, b) => a - b);
-	if (!all.length) return false;
 	const ticks = [0, 0.301, 1, 2, 3, 4, 5], names = ["0", "50", "90", "99", "99.9", "99.99", "99.999"];
-	chooser(box, all.map(size), k => {
-		const rows = by.get(all[k]).slice(0, 8);
+	return bySize(box, doc, gpus => {
+		const rows = gpus.slice(0, 8);
 		const tables = rows.map(l => {
 			const n = l.bins.reduce((s, b) => s + b.count, 0), x = [], y = [];
 			let sum = 0;
@@ -239,14 +237,12 @@ function percentiles(box, doc) {
 			x.push(Math.log10(n) + 0.05); y.push(num(l.max) ? l.max : l.bins[l.bins.length - 1].to_us);
 			return [x, y];
 		});
-		box.replaceChildren();
 		plot(box, uPlot.join(tables), {
 			scales: { x: { time: false }, y: { distr: 3, range: logRange } },
 			axes: [axis({ label: "percentile", splits: u => ticks.filter(t => t <= u.scales.x.max), values: (u, v) => v.map(t => names[ticks.indexOf(t)] || "") }), axis(Object.assign({ label: "round trip, logarithmic", size: 70 }, logTicks))],
 			series: [{ label: "percentile", value: (u, v) => num(v) ? (100 * (1 - 10 ** -v)).toPrecision(5) : "–" }, ...rows.map((l, i) => ({ label: "GPU " + l.gpu, stroke: () => series(i), width: 1.5, spanGaps: true, points: { show: false }, value: (u, v) => time(v) }))],
 		});
 	});
-	return true;
 }
 
 /* ---- gaps ---- */
@@ -254,7 +250,7 @@ const kindOf = f => any(f.kind) + " at the " + (str(f.side) || "?") + (str(f.dir
 
 function gaps(box, doc) {
 	const by = new Map();
-	for (const f of list((doc.failover || {}).faults)) if (num(f.gap_us) && f.gap_us > 0) push(by, kindOf(f), f.gap_us);
+	for (const f of list(at(doc, "failover.faults"))) if (num(f.gap_us) && f.gap_us > 0) push(by, kindOf(f), f.gap_us);
 	const kinds = [...by.keys()].slice(0, 8);
 	if (!kinds.length) return false;
 	const tables = kinds.map(k => {
@@ -273,7 +269,7 @@ function gaps(box, doc) {
 
 const PARTS = ["detect", "fence", "handshake", "replay", "first_delivery"];
 function parts(box, doc) {
-	const rows = list((doc.failover || {}).summary).filter(s => PARTS.some(p => s[p + "_us_median"] > 0));
+	const rows = list(at(doc, "failover.summary")).filter(s => PARTS.some(p => s[p + "_us_median"] > 0));
 	if (!rows.length) return false;
 	const top = Math.max(...rows.map(s => PARTS.reduce((a, p) => a + (s[p + "_us_median"] || 0), 0)));
 	const key = el("div", undefined, "key"), grid = el("div", undefined, "parts");
@@ -404,7 +400,7 @@ function heatmap(box, { rows, cols, value, unit, rowTitle, colTitle, failed = ()
 }
 
 function matrix(box, doc) {
-	const cells = list((doc.matrix || {}).cells).filter(c => num(c.gpu) && str(c.nic) && num(c.gbps));
+	const cells = list(at(doc, "matrix.cells")).filter(c => num(c.gpu) && str(c.nic) && num(c.gbps));
 	if (!cells.length) return false;
 	for (const dir of ["to-server", "to-client"]) {
 		const mine = cells.filter(c => c.direction === dir);
@@ -425,8 +421,8 @@ function nodesOf(doc) {
 	return { n: nodes.length, at, names: nodes.map(n => clean(any(n.rank) + (str(n.host) && " " + n.host))) };
 }
 
-/* A map of the values that `each` sets for a pair; why a pair without figures has none. */
-function nodeMap(box, doc, unit, each) {
+/* A map of the lowest value that `each` sets for a pair; why a pair without figures has none. */
+function nodeMap(box, doc, unit, rowTitle, colTitle, each) {
 	const { n, at, names } = nodesOf(doc), values = new Map(), why = new Map();
 	for (const p of list(doc.pairs)) {
 		const c = at.get(p.client), s = at.get(p.server);
@@ -437,15 +433,11 @@ function nodeMap(box, doc, unit, each) {
 			if (num(v)) values.set(i, Math.min(v, values.has(i) ? values.get(i) : Infinity));
 		});
 	}
-	return { names, lowest: i => values.get(i), why, n, unit, box };
+	return heatmap(box, { rows: names, cols: names, value: (r, c) => values.get(r * n + c), failed: (r, c) => why.get(r * n + c), unit, rowTitle, colTitle });
 }
 
-function drawNodes({ box, names, lowest, why, n, unit }, rowTitle, colTitle) {
-	return heatmap(box, { rows: names, cols: names, value: (r, c) => lowest(r * n + c), failed: (r, c) => why.get(r * n + c), unit, rowTitle, colTitle });
-}
-
-const sweep = (box, doc) => drawNodes(nodeMap(box, doc, "Gb/s", (p, set) => { for (const l of list(p.lanes)) set(l.direction === "to-client", l.gbps); }), "from", "to");
-const roundtrips = (box, doc) => drawNodes(nodeMap(box, doc, "µs", (p, set) => { set(false, p.rtt_us); set(true, p.rtt_us); }), "node", "node");
+const sweep = (box, doc) => nodeMap(box, doc, "Gb/s", "from", "to", (p, set) => { for (const l of list(p.lanes)) set(l.direction === "to-client", l.gbps); });
+const roundtrips = (box, doc) => nodeMap(box, doc, "µs", "node", "node", (p, set) => { set(false, p.rtt_us); set(true, p.rtt_us); });
 
 /* ---- tables ---- */
 
@@ -517,14 +509,14 @@ const COLUMNS = {
 
 const largest = (rows, path) => rows.reduce((most, row) => num(at(row, path)) ? Math.max(most, at(row, path)) : most, 0);
 
-/* A table of at most ROWS rows; nothing without rows. Returns whether there are some. */
-function table(box, caption, columns, rows) {
+/* A table of at most ROWS rows of a total; nothing without rows. Returns whether there are some. */
+function table(box, caption, columns, rows, total = rows.length) {
 	if (!rows.length) return false;
 	const scroll = put(box, "div", undefined, "scroll"), t = put(scroll, "table");
 	scroll.tabIndex = 0;
 	scroll.setAttribute("role", "region");
 	scroll.setAttribute("aria-label", caption);
-	put(t, "caption", caption + (rows.length > ROWS ? " (the first " + ROWS + " of " + rows.length + " rows; the document has all)" : ""));
+	put(t, "caption", caption + (total > ROWS ? " (the first " + ROWS + " of " + total + " rows; the document has all)" : ""));
 	const head = put(put(t, "thead"), "tr"), body = put(t, "tbody");
 	for (const [name, , form] of columns) put(head, "th", name, figures.has(form) ? "n" : "").scope = "col";
 	const most = columns.map(([, path, form]) => form === meter ? largest(rows, path) : 0);
@@ -568,19 +560,18 @@ function tiles(box, all) {
 	for (const [name, v, unit, remark] of all) {
 		const tile = put(dl, "div");
 		put(tile, "dt", name);
-		const big = put(tile, "dd", unit ? fixed(v) + " " : count(v), "big");
+		const big = put(tile, "dd", unit ? fixed(v) + " " : any(v), "big");
 		if (unit) put(big, "small", unit);
 		put(tile, "dd", remark, "soft");
 	}
 }
 
-const count = v => num(v) ? v.toFixed(0) : "–";
 const STATUS = new Map([["pass", "PASS"], ["fail", "FAIL"], ["error", "ERROR"]]);
 
 function verdict(box, doc, text) {
 	const known = STATUS.has(doc.status), v = put(box, "div", undefined, "verdict " + (known ? doc.status : "error"));
 	put(v, "strong", known ? STATUS.get(doc.status) : "NOT OVER");
-	put(v, "span", [text, num(doc.exit_code) ? "exit status " + count(doc.exit_code) : ""].filter(Boolean).join(" · "));
+	put(v, "span", [text, num(doc.exit_code) ? "exit status " + any(doc.exit_code) : ""].filter(Boolean).join(" · "));
 }
 
 /* ---- the page of a run ---- */
@@ -600,7 +591,7 @@ function runSummary(box, doc) {
 		all.push(["Round trip, best median", best.rtt_us.p50, "µs", "p99 of the slowest GPU: " + fixed(p99) + " µs"]);
 	}
 	if (n("failover.gap_us.n") > 0)
-		all.push(["Gap, median", n("failover.gap_us.p50") / 1000, "ms", "longest of " + count(n("failover.gap_us.n")) + " trials: " + ms(n("failover.gap_us.max")) + " ms"]);
+		all.push(["Gap, median", n("failover.gap_us.p50") / 1000, "ms", "longest of " + any(n("failover.gap_us.n")) + " trials: " + ms(n("failover.gap_us.max")) + " ms"]);
 	if (num(n("integrity.chunks")))
 		all.push(["Wrong chunks", ["lost", "duplicated", "reordered", "corrupted"].map(k => n("integrity." + k)).filter(num).reduce((a, b) => a + b, 0),
 			undefined, n("integrity.verified") === true ? "every byte compared" : "sequence numbers checked"]);
@@ -675,12 +666,12 @@ function runParts(doc) {
 function sweepSummary(box, doc) {
 	const m = isObject(doc.measured) ? doc.measured : {};
 	verdict(box, doc, str(doc.verdict));
-	put(box, "p", ["sweep of " + count(doc.nodes_expected) + " nodes, " + count(doc.rounds) + " rounds, pattern " + str(doc.pattern),
+	put(box, "p", ["sweep of " + any(doc.nodes_expected) + " nodes, " + any(doc.rounds) + " rounds, pattern " + str(doc.pattern),
 		"ranks from " + str(doc.source), str(doc.start_time), fixed(doc.seconds) + " s", "run " + str(doc.run_id)].join(" · "), "soft");
 	const all = [
-		["Pairs with figures", m.ok, undefined, "of " + count(m.pairs) + " pairs, " + count(m.failed) + " failed, " + count(m.missing) + " missing"],
+		["Pairs with figures", m.ok, undefined, "of " + any(m.pairs) + " pairs, " + any(m.failed) + " failed, " + any(m.missing) + " missing"],
 		["Median figure", m.median_gbps, "Gb/s", "lowest: " + fixed(m.lowest_percent) + " % of it"],
-		["Low figures", m.low, undefined, "of " + count(m.figures) + "; low is below " + count(m.min_pair_percent) + " % of the median"],
+		["Low figures", m.low, undefined, "of " + any(m.figures) + "; low is below " + any(m.min_pair_percent) + " % of the median"],
 		["Findings", list(doc.findings).length, undefined, "bad nodes, NICs, links and pairs"],
 	];
 	if (m.rtt_pairs > 0) all.push(["Round trip, median", m.rtt_us, "µs", "of the slowest pair: " + fixed(m.rtt_max_us) + " µs"]);
@@ -688,11 +679,8 @@ function sweepSummary(box, doc) {
 }
 
 /* The rows of the lowest rank; a sweep of 200 nodes has tens of thousands. */
-function worst(box, columns, rows, rank, row) {
-	rows.sort((a, b) => rank(a) - rank(b));
-	table(box, rows.length > ROWS ? "The worst " + ROWS + " of " + rows.length + "; the document has all" : "The worst ones first", columns,
-		rows.slice(0, ROWS).map(row));
-}
+const worst = (box, columns, rows, rank, row) =>
+	table(box, "The worst ones first", columns, rows.sort((a, b) => rank(a) - rank(b)).slice(0, ROWS).map(row), rows.length);
 
 function sweepParts(doc) {
 	const nodes = list(doc.nodes), all = list(doc.pairs), { at: place, names } = nodesOf(doc), timed = at(doc, "measured.rtt_pairs") > 0;
