@@ -5,7 +5,7 @@
 usage: browser.py [--shots DIR] [--axe FILE] [--odd PAGE.html]... PAGE.html...
 
 Of each page, light and dark, wide and phone: no message on the console, no request to anywhere, every chart that the page
-announces has been drawn, no chart is wider than the page. The tables have what tables.py wants of the embedded documents, and
+announces has been drawn, no chart is wider than the page. The page has what tables.py wants of the embedded documents, and
 without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
 missing, their tables not. The charts answer to the keyboard, and a heat map of 1,000 x 1,000 cells is drawn in time. With --shots
 screenshots are written; with --axe (axe.min.js of axe-core) no rule of WCAG 2 A and AA may be broken. Prints
@@ -171,6 +171,7 @@ BLANK = """[...document.querySelectorAll('figure canvas')].filter(c => { const d
     return d.every(x => x === d[0]) }).length"""
 SECTIONS = """[...document.querySelectorAll('section[data-result]')].map(s => ({ text: s.textContent,
     doc: JSON.parse(document.getElementById('data-' + s.dataset.result).textContent),
+    tiles: [...s.querySelectorAll('.tiles > div')].map(d => [...d.children].map(c => c.textContent.trim())),
     rows: [...s.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim())),
     charts: [...s.querySelectorAll('figure')].map(f => f.dataset.chart), parts: s.querySelectorAll('h2[id]').length,
     links: [...s.querySelectorAll('nav a')].filter(a => document.getElementById(a.hash.slice(1))).length }))"""
@@ -204,6 +205,8 @@ class Checks:
 def check_tables(tab, checks, base, url):
     sections = tab.run(SECTIONS)
     for i, s in enumerate(sections):
+        found = list(tables.wrong(s["doc"], s))
+        checks.check("%s, document %d: the headline" % (base, i), not found, found[:5])
         found = list(tables.missing(s["doc"], s["rows"], s["charts"], s["text"]))
         checks.check("%s, document %d: the tables have its figures" % (base, i), not found, found[:5])
         checks.check("%s, document %d: every part has a link" % (base, i), 0 < s["links"] == s["parts"], (s["links"], s["parts"]))

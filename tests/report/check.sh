@@ -32,6 +32,9 @@ page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M
 # Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
 "$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
 "$dualrail" report bandwidth.json matrix.json -o several.html
+# A kind without gaps.
+jq '.failover.summary[0].gap_us = {n: 0, p50: null, p90: null, p99: null, max: null}' failover.json >unhit.json
+"$dualrail" report unhit.json -o unhit.html
 jq -f "$here/hostile.jq" bandwidth.json >hostile.json
 "$dualrail" report hostile.json -o hostile.html
 "$dualrail" report "$here"/../fixtures/report/odd_{run,sweep}.json -o odd.html
@@ -46,4 +49,4 @@ fi
 	mkdir -p "$SHOTS"
 	args+=(--shots "$SHOTS")
 }
-"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html several.html
+"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html several.html unhit.html

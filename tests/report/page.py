@@ -73,6 +73,12 @@ def verdict(doc):
         gbps = (doc.get("total") or {}).get("to_%s_gbps" % end)
         if gbps is not None:
             yield ["bandwidth to the " + end, "%.6g Gb/s" % gbps]
+    for kind in (doc.get("failover") or {}).get("summary", []):
+        gap = [kind["gap_us"][p] for p in ("p50", "p99")]
+        if None not in gap:
+            yield ["gap", "%s at the %s%s: p50 %.4g ms, p99 %.4g ms (%d of %d hit data)" % (
+                kind["kind"], kind["side"], ", " + kind["dir"] if kind["dir"] else "", gap[0] / 1000, gap[1] / 1000,
+                kind["hit"], kind["trials"])]
     if doc.get("measured"):
         yield ["pairs with figures", str(doc["measured"]["ok"])]
 

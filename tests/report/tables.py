@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tables of a page must show of a document, of a run or of a sweep. Members of odd types need not be shown."""
+"""What a page must show of a document, of a run or of a sweep. Members of odd types need not be shown."""
 import unicodedata
 
 ROWS = 300
@@ -22,6 +22,23 @@ def clean(text):
 
 def shown(v):
     return clean(v) if isinstance(v, str) else str(v)
+
+
+def fixed(v):
+    return "%.*f" % (0 if v == 0 else 3 if abs(v) < 1 else 2 if abs(v) < 100 else 1 if abs(v) < 10000 else 0, v)
+
+
+def wrong(doc, seen):
+    """Yields what is wrong in the headline."""
+    kinds = objects(member(doc, "failover", "summary"))
+    gaps = [t for t in seen["tiles"] if t[0].startswith("Gap")]
+    for kind in [k for k in kinds if isinstance(k.get("gap_us"), dict)]:
+        figures = ["– ms" if kind["gap_us"][p] is None else fixed(kind["gap_us"][p] / 1000) + " ms" for p in ("p50", "p99")]
+        remark = "p99 %s (%d of %d hit data)" % (figures[1], kind["hit"], kind["trials"])
+        if not any(kind["kind"] + " at the " + kind["side"] in t[0] and t[1:] == [figures[0], remark] for t in gaps):
+            yield "no gap of %s in the headline: %s" % (kind["kind"], gaps)
+    if len(gaps) != len(kinds):
+        yield "%d gaps in the headline, of %d kinds" % (len(gaps), len(kinds))
 
 
 def missing(doc, rows, charts, text):

@@ -590,8 +590,9 @@ function runSummary(box, doc) {
 		const best = latency.reduce((a, l) => l.rtt_us.p50 < a.rtt_us.p50 ? l : a), p99 = largest(latency.filter(l => l.bytes === best.bytes), "rtt_us.p99");
 		all.push(["Round trip, best median", best.rtt_us.p50, "µs", "p99 of the slowest GPU: " + fixed(p99) + " µs"]);
 	}
-	if (n("failover.gap_us.n") > 0)
-		all.push(["Gap, median", n("failover.gap_us.p50") / 1000, "ms", "longest of " + any(n("failover.gap_us.n")) + " trials: " + ms(n("failover.gap_us.max")) + " ms"]);
+	for (const s of list(n("failover.summary")).slice(0, ROWS))
+		all.push(["Gap p50, " + kindOf(s), (at(s, "gap_us.p50") ?? NaN) / 1000, "ms",
+			"p99 " + ms(at(s, "gap_us.p99")) + " ms (" + any(s.hit) + " of " + any(s.trials) + " hit data)"]);
 	if (num(n("integrity.chunks")))
 		all.push(["Wrong chunks", ["lost", "duplicated", "reordered", "corrupted"].map(k => n("integrity." + k)).filter(num).reduce((a, b) => a + b, 0),
 			undefined, n("integrity.verified") === true ? "every byte compared" : "sequence numbers checked"]);
