@@ -5,8 +5,8 @@
 usage: browser.py [--shots DIR] [--axe FILE] [--odd PAGE.html]... PAGE.html...
 
 Of each page, light and dark, wide and phone: no message on the console, no request to anywhere, every chart that the page
-announces has been drawn, no chart is wider than the page. The page has what tables.py wants of the embedded documents, and
-without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
+announces has been drawn, no chart is wider than the page. The page has what tables.py wants of the embedded documents, the time
+line names each cell of --matrix, and without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
 missing, their tables not. The charts answer to the keyboard, and a heat map of 1,000 x 1,000 cells is drawn in time. With --shots
 screenshots are written; with --axe (axe.min.js of axe-core) no rule of WCAG 2 A and AA may be broken. Prints
 `N passed, N failed, N skipped`. Exit status 77: no Chromium.
@@ -179,6 +179,12 @@ FOREIGN = """[...document.querySelectorAll('main *')].filter(e => ['IMG', 'B', '
     e.getAttributeNames().some(n => n.startsWith('on')) || (!e.closest('.plot') &&
     ((e.tagName === 'TH' && !e.scope) || (e.tagName === 'TABLE' && !e.caption)))).map(e => e.outerHTML.slice(0, 80))"""
 WIDE = "document.documentElement.scrollWidth - innerWidth"
+LEGEND = """[...document.querySelectorAll('section[data-result]')].map(s => { const over = s.querySelector('[data-chart=timeline] .u-over');
+    if (!over) return { legend: [], options: [] };
+    const box = over.getBoundingClientRect(), told = new Set();
+    for (let x = 0; x < box.width; x++) { over.dispatchEvent(new MouseEvent('mousemove', { clientX: box.left + x, clientY: box.top + 50 }));
+        told.add(s.querySelector('[data-chart=timeline] .u-value').textContent.replace(/^[0-9.]*(, )?/, '')); }
+    return { legend: [...told], options: [...s.querySelectorAll('[data-chart=timeline] option')].map(o => o.textContent) }; })"""
 KEYS = """(() => { const box = document.querySelector('figure.ready[data-chart=timeline] .plot'); if (!box) return 'none';
     const c = box.querySelector('canvas'), shot = () => c.toDataURL(), send = k => box.dispatchEvent(new KeyboardEvent('keydown', { key: k }));
     return new Promise(done => { const a = shot(); send('+'); setTimeout(() => { const b = shot(); send('0'); setTimeout(() =>
@@ -204,9 +210,11 @@ class Checks:
 
 def check_tables(tab, checks, base, url):
     sections = tab.run(SECTIONS)
-    for i, s in enumerate(sections):
+    for i, (s, line) in enumerate(zip(sections, tab.run(LEGEND))):
         found = list(tables.wrong(s["doc"], s))
         checks.check("%s, document %d: the headline" % (base, i), not found, found[:5])
+        found = {n: tables.cells(s["doc"]) - set(shown) for n, shown in line.items()}
+        checks.check("%s, document %d: the time line names the cells" % (base, i), not any(found.values()), (found, line))
         found = list(tables.missing(s["doc"], s["rows"], s["charts"], s["text"]))
         checks.check("%s, document %d: the tables have its figures" % (base, i), not found, found[:5])
         checks.check("%s, document %d: every part has a link" % (base, i), 0 < s["links"] == s["parts"], (s["links"], s["parts"]))

@@ -28,7 +28,7 @@ command -v chromium >/dev/null || {
 }
 page bandwidth -g 0-3 --test bw,lat -i 100ms -D 1s
 page failover -g 0-1 --test failover -i 50ms --fault link-down:path=0,for=200ms,repeat=2 --fault blackhole:path=0,for=200ms,repeat=2
-page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M
+page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M -i 50ms
 # Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
 "$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
 "$dualrail" report bandwidth.json matrix.json -o several.html

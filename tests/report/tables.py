@@ -28,6 +28,13 @@ def fixed(v):
     return "%.*f" % (0 if v == 0 else 3 if abs(v) < 1 else 2 if abs(v) < 100 else 1 if abs(v) < 10000 else 0, v)
 
 
+def cells(doc):
+    """Names of the cells of --matrix that have intervals."""
+    measured = {i.get("phase") for i in objects(doc.get("intervals")) if i.get("gpu") is None}
+    return {"%s, %s ↔ %s" % ("all GPUs" if c["gpu"] is None else "GPU %d" % c["gpu"], c["nic"], c["peer_nic"])
+            for c in objects(member(doc, "matrix", "cells")) if c["phase"] in measured}
+
+
 def wrong(doc, seen):
     """Yields what is wrong in the headline."""
     kinds = objects(member(doc, "failover", "summary"))

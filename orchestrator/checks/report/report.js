@@ -72,43 +72,45 @@ function keys(box, u, min, max, text) {
 /* ---- the run over time ---- */
 
 /* Seconds since the begin of the run. Intervals begin with the session, whose begin is not in the document: a measurement's
- * first interval begins just after its event. */
+ * first interval begins just after its phase. */
 function clocks(doc) {
 	const first = new Map();
-	let session = null;
+	let session = -Infinity;
 	for (const i of list(doc.intervals))
 		if (num(i.start_us) && !first.has(i.phase)) first.set(i.phase, i.start_us / 1e6);
-	for (const e of list(doc.events)) {
-		const m = e.kind === "phase" && e.side === doc.side && /^(\d+):/.exec(e.text || "");
-		if (m && first.has(+m[1])) session = Math.max(session === null ? -Infinity : session, (e.monotonic_ns - doc.start_monotonic_ns) / 1e9 - first.get(+m[1]));
-	}
+	for (const p of list(doc.phases))
+		if (p.side === doc.side && first.has(p.phase))
+			session = Math.max(session, (p.begin_monotonic_ns - doc.start_monotonic_ns) / 1e9 - first.get(p.phase));
 	const fault = list(at(doc, "failover.faults")).find(f => num(f.clock_offset_us));
 	const receiver = (list(doc.bandwidth)[0] || {}).direction === "to-client" ? "client" : "server";
 	const other = fault ? (receiver === doc.side ? -1 : 1) * fault.clock_offset_us / 1e6 : 0;
-	return { session: session || 0, at: (side, ns) => (ns - doc.start_monotonic_ns) / 1e9 - (side && side !== doc.side ? other : 0) };
+	return { session: num(session) ? session : 0, at: (side, ns) => (ns - doc.start_monotonic_ns) / 1e9 - (side && side !== doc.side ? other : 0) };
 }
 
-function marks(doc, clock) {
-	const undo = new Map(), out = [];
-	for (const e of list(doc.events)) {
-		const m = e.kind === "undo" && /^trial (\d+):/.exec(e.text || "");
-		if (m && !undo.has(+m[1])) undo.set(+m[1], clock.at(e.side, e.monotonic_ns));
-	}
+/* What is marked in the time line: its name, and steps: name, time, and the colour of a full line. Names the spans (of a phase each). */
+function marks(doc, clock, spans) {
+	const out = [], cells = new Map(list(at(doc, "matrix.cells")).map(c => [c.phase, c]));
 	for (const f of list(at(doc, "failover.faults"))) {
 		if (!num(f.at_monotonic_ns)) continue;
-		const t = clock.at(f.side, f.at_monotonic_ns), last = num(f.fault_after_us) ? t - f.fault_after_us / 1e6 : null, end = undo.get(f.trial);
+		const t = clock.at(f.side, f.at_monotonic_ns), last = num(f.fault_after_us) ? t - f.fault_after_us / 1e6 : null;
+		const end = num(f.undone_monotonic_ns) ? clock.at(f.side, f.undone_monotonic_ns) : null;
 		const sum = (...names) => num(last) && names.every(n => num(f[n])) ? last + names.reduce((s, n) => s + f[n], 0) / 1e6 : null;
-		out.push({ trial: f.trial, f, steps: [
-			["fault", t], ["last delivery", last], ["detected", sum("detect_us")],
-			["switched", sum("detect_us", "fence_us", "handshake_us")], ["first delivery", num(last) && num(f.gap_us) ? last + f.gap_us / 1e6 : null],
-			["fault undone", end === undefined ? null : end], ["failback", end !== undefined && num(f.failback_us) ? end + f.failback_us / 1e6 : null],
+		out.push({ name: any(f.trial) + ": " + kindOf(f) + ", gap " + time(f.gap_us), steps: [
+			[any(f.kind) + " " + any(f.trial), t, "--bad"], ["last delivery", last], ["detected", sum("detect_us")],
+			["switched", sum("detect_us", "fence_us", "handshake_us")], ["first delivery", sum("gap_us")],
+			["fault undone", end], ["failback", num(end) && num(f.failback_us) ? end + f.failback_us / 1e6 : null],
 		].filter(s => num(s[1])) });
+	}
+	if (cells.size) for (const [phase, span] of spans) {
+		const c = cells.get(phase) || { nic: "all NICs" };
+		span.name = clean((num(c.gpu) ? "GPU " + c.gpu : "all GPUs") + ", " + any(c.nic) + (str(c.peer_nic) && " ↔ " + c.peer_nic));
+		out.push({ name: span.name, steps: [[span.name, span.from, "--fg"], ["", span.to]] });
 	}
 	return out;
 }
 
 function timeline(box, doc) {
-	const clock = clocks(doc), by = new Map();
+	const clock = clocks(doc), by = new Map(), spans = new Map();
 	for (const i of list(doc.intervals)) if (i.gpu === null && num(i.gbps) && num(i.start_us)) push(by, i.direction, i);
 	const dirs = ["to-server", "to-client"].filter(d => by.has(d));
 	if (!dirs.length) return false;
@@ -119,57 +121,53 @@ function timeline(box, doc) {
 			const a = clock.session + i.start_us / 1e6, b = a + i.duration_us / 1e6;
 			if (end >= 0 && a - end > 0.001 + (b - a) / 2) { x.push(end, end + 1e-6); y.push(y[y.length - 1], null); }
 			x.push(Math.max(a, end + 2e-6)); y.push(i.gbps); end = b;
+			if (!spans.has(i.phase)) spans.set(i.phase, { from: a });
+			spans.get(i.phase).to = b;
 		}
 		x.push(end); y.push(y[y.length - 1]);
 		return [x, y];
 	});
-	const data = uPlot.join(tables), min = 0, max = data[0][data[0].length - 1], trials = marks(doc, clock);
+	const data = uPlot.join(tables), min = 0, max = data[0][data[0].length - 1], all = marks(doc, clock, spans);
+	const named = v => { const s = [...spans.values()].find(s => s.name && s.from <= v && v <= s.to); return s ? ", " + s.name : ""; };
 	const draw = u => {
 		const c = u.ctx, top = u.bbox.top, bottom = top + u.bbox.height, right = u.bbox.left + u.bbox.width, pr = devicePixelRatio || 1;
 		const span = u.scales.x.max - u.scales.x.min;
 		c.save();
 		c.beginPath(); c.rect(u.bbox.left, top - 16 * pr, u.bbox.width, u.bbox.height + 16 * pr); c.clip();
-		c.textAlign = "left"; c.textBaseline = "alphabetic";
-		c.font = 11 * pr + "px system-ui, sans-serif";
-		let room = [-1e9, -1e9, -1e9, -1e9, -1e9, -1e9, -1e9];
-		for (const t of trials) for (const [name, s] of t.steps) {
-			const x = Math.round(u.valToPos(s, "x", true)), fault = name === "fault";
-			if (x < u.bbox.left || x > right || (span > 5 && !fault)) continue;
-			c.strokeStyle = fault ? css("--bad") : css("--soft"); c.lineWidth = pr; c.setLineDash(fault ? [] : [4 * pr, 3 * pr]);
+		c.textAlign = "left"; c.textBaseline = "alphabetic"; c.font = 11 * pr + "px system-ui, sans-serif";
+		const room = Array(phone() ? 3 : 7).fill(-1e9), texts = [];
+		for (const mark of all) for (const [name, s, colour] of mark.steps) {
+			const x = Math.round(u.valToPos(s, "x", true));
+			if (x < u.bbox.left || x > right || (span > 5 && !colour)) continue;
+			c.strokeStyle = css(colour || "--soft"); c.lineWidth = pr; c.setLineDash(colour ? [] : [4 * pr, 3 * pr]);
 			c.beginPath(); c.moveTo(x, top); c.lineTo(x, bottom); c.stroke();
-			const text = span > 5 ? "" : fault ? clean(any(t.f.kind) + " " + any(t.trial)) : name, w = c.measureText(text).width;
-			const k = room.findIndex(r => r + 6 * pr < x);
+			const text = span > 5 && colour === "--bad" ? "" : clean(name), w = c.measureText(text).width;
+			const left = Math.min(x + 3 * pr, right - w), k = room.findIndex(r => r + 3 * pr < left);
 			if (!text || k < 0) continue;
-			const left = Math.min(x + 3 * pr, right - w);
-			room[k] = left + w; c.fillStyle = fault ? css("--bad") : css("--fg");
-			c.fillText(text, left, top + (11 + 13 * k) * pr);
+			room[k] = left + w;
+			texts.push([text, left, top + (11 + 13 * k) * pr, css(colour || "--fg")]);
 		}
+		c.strokeStyle = css("--bg"); c.lineWidth = 4 * pr; c.setLineDash([]); c.lineJoin = "round";
+		for (const [text, x, y, colour] of texts) { c.strokeText(text, x, y); c.fillStyle = colour; c.fillText(text, x, y); }
 		c.restore();
 	};
-	const tools = el("div", undefined, "tools"), pick = el("select"), all = el("button", "Whole run");
-	all.type = "button";
+	const tools = el("div", undefined, "tools"), reset = el("button", "Whole run");
+	reset.type = "button";
 	const u = plot(box, data, {
-		scales: { x: { time: false, min, max }, y: { range: (u, a, b) => [0, (b || 1) * 1.25] } },
+		scales: { x: { time: false, min, max }, y: { range: (u, a, b) => [0, (b || 1) * 1.4] } },
 		axes: [axis({ label: "time since the begin of the run, s" }), axis({ label: "Gb/s", size: 56 })],
-		series: [{ label: "s", value: (u, v) => num(v) ? v.toFixed(3) : "–" }, ...dirs.map((d, i) => ({ label: d + ", Gb/s", stroke: () => series(i), width: 1.5, fill: () => series(i) + "22", paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => sig(v) }))],
+		series: [{ label: "s", value: (u, v) => num(v) ? v.toFixed(3) + named(v) : "–" }, ...dirs.map((d, i) => ({ label: d + ", Gb/s", stroke: () => series(i), width: 1.5, fill: () => series(i) + "22", paths: uPlot.paths.stepped({ align: 1 }), points: { show: false }, value: (u, v) => sig(v) }))],
 		hooks: { draw: [draw] },
 	}, phone() ? 280 : 340);
 	u.setScale("x", { min, max });
-	all.addEventListener("click", () => u.setScale("x", { min, max }));
+	reset.addEventListener("click", () => u.setScale("x", { min, max }));
 	keys(box, u, min, max, "Bandwidth over time. Arrow keys move, + and - zoom, 0 shows the whole run. The tables below have the figures.");
-	if (trials.length) {
-		const label = el("label", "Show trial ");
-		pick.append(el("option", "all"));
-		for (const t of trials) pick.append(el("option", any(t.trial) + ": " + any(t.f.kind) + " at the " + (str(t.f.side) || "?") + ", gap " + time(t.f.gap_us)));
-		pick.addEventListener("change", () => {
-			const t = trials[pick.selectedIndex - 1];
-			if (!t) return u.setScale("x", { min, max });
-			const s = t.steps.map(x => x[1]), a = Math.min(...s), b = Math.max(...s), pad = Math.max(0.05, (b - a) * 0.25);
-			u.setScale("x", { min: a - pad, max: b + pad });
-		});
-		label.append(pick); tools.append(label);
-	}
-	tools.append(all, el("span", "Drag to zoom, double-click for the whole run; keys: arrows, +, -, 0.", "hint"));
+	if (all.length) tools.append(choice("Show ", ["all", ...all.map(mark => mark.name)], k => {
+		if (!k) return u.setScale("x", { min, max });
+		const s = all[k - 1].steps.map(x => x[1]), a = Math.min(...s), b = Math.max(...s), pad = Math.max(0.05, (b - a) * 0.25);
+		u.setScale("x", { min: a - pad, max: b + pad });
+	}));
+	tools.append(reset, el("span", "Drag to zoom, double-click for the whole run; keys: arrows, +, -, 0.", "hint"));
 	box.before(tools);
 	return true;
 }
@@ -602,12 +600,14 @@ function runSummary(box, doc) {
 }
 
 function runTime(box, doc, faults) {
-	if (!faults.length) return chart(box, doc, "timeline", "Bandwidth of each interval, all GPUs.");
+	const what = "Bandwidth of each interval, " +
+		(list(at(doc, "matrix.cells")).length ? "with the GPU and the NICs (client ↔ server) of each cell." : "all GPUs.");
+	if (!faults.length) return chart(box, doc, "timeline", what);
 	table(box, "Gaps and their parts, medians of each part by itself; ms", COLUMNS.faults, list(at(doc, "failover.summary")));
 	if (at(doc, "detection.mode") === "transport")
 		put(box, "p", "The transport moves to another NIC by itself, and no channel switches. Then a gap is the longest time between two " +
 			"deliveries, from the fault until data that were posted after it arrived; it has no parts. Cadence: that time without a fault.");
-	chart(box, doc, "timeline", "Bandwidth of each interval. A fault is a full line, the steps of its switch are dashed lines: detection, switch, " +
+	chart(box, doc, "timeline", what + " A fault is a red line, the steps of its switch are dashed lines: detection, switch, " +
 		"first delivery, failback. Intervals are placed to within some milliseconds.");
 	put(box, "h3", "Gaps by kind of fault");
 	chart(box, doc, "gaps", "Share of the trials whose gap is at most so long.");
