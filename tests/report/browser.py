@@ -212,7 +212,7 @@ def check_tables(tab, checks, base, url):
     sections = tab.run(SECTIONS)
     for i, (s, line) in enumerate(zip(sections, tab.run(LEGEND))):
         found = list(tables.wrong(s["doc"], s))
-        checks.check("%s, document %d: the headline" % (base, i), not found, found[:5])
+        checks.check("%s, document %d: headline and units" % (base, i), not found, found[:5])
         found = {n: tables.cells(s["doc"]) - set(shown) for n, shown in line.items()}
         checks.check("%s, document %d: the time line names the cells" % (base, i), not any(found.values()), (found, line))
         found = list(tables.missing(s["doc"], s["rows"], s["charts"], s["text"]))

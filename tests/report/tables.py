@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a page must show of a document, of a run or of a sweep. Members of odd types need not be shown."""
+import re
 import unicodedata
 
 ROWS = 300
+BYTES = re.compile("bytes$|^(chunk|size|begin|end|sockbuf|mtu|tcp_[rw]mem)$")
 
 
 def objects(v):
@@ -35,8 +37,20 @@ def cells(doc):
             for c in objects(member(doc, "matrix", "cells")) if c["phase"] in measured}
 
 
+def byte_counts(v, name=""):
+    """Texts that a page without units would have."""
+    if isinstance(v, dict):
+        for key, value in v.items():
+            yield from byte_counts(value, key)
+    elif isinstance(v, list):
+        for value in v:
+            yield from byte_counts(value)
+    elif BYTES.search(name) and re.fullmatch(r"\d+(\s+\d+)*", str(v)):
+        yield str(v)
+
+
 def wrong(doc, seen):
-    """Yields what is wrong in the headline."""
+    """Yields what is wrong in the headline and the tables."""
     kinds = objects(member(doc, "failover", "summary"))
     gaps = [t for t in seen["tiles"] if t[0].startswith("Gap")]
     for kind in [k for k in kinds if isinstance(k.get("gap_us"), dict)]:
@@ -46,6 +60,10 @@ def wrong(doc, seen):
             yield "no gap of %s in the headline: %s" % (kind["kind"], gaps)
     if len(gaps) != len(kinds):
         yield "%d gaps in the headline, of %d kinds" % (len(gaps), len(kinds))
+    counts = {c for c in byte_counts(doc) if len(c) > 3}  # other figures are small numbers, too
+    for row in seen["rows"]:
+        if counts & set(row):
+            yield "bytes without a unit: %s" % row
 
 
 def missing(doc, rows, charts, text):

@@ -17,11 +17,12 @@ const push = (map, key, v) => { if (map.has(key)) map.get(key).push(v); else map
 /* The member at a path like "rtt_us.p50". */
 const at = (v, path) => path.split(".").reduce((o, key) => isObject(o) && Object.hasOwn(o, key) ? o[key] : undefined, v);
 const sig = v => !num(v) ? "–" : v === 0 ? "0" : Math.abs(v) >= 1000 ? Math.round(v).toString() : v.toPrecision(3).replace(/\.0+$/, "");
+/* Bytes: exact below 100,000, so that an MTU is what it is; else four digits. */
 const size = b => {
 	let i = 0;
 	if (!(num(b) && b >= 0)) return "–";
-	for (; b && b % 1024 === 0 && i < 4; i++) b /= 1024;
-	return b + " " + ["B", "KiB", "MiB", "GiB", "TiB"][i];
+	for (; b && (b % 1024 === 0 || b >= (i ? 1024 : 1e5)) && i < 4; i++) b /= 1024;
+	return (i ? +b.toPrecision(4) : b) + " " + ["B", "KiB", "MiB", "GiB", "TiB"][i];
 };
 const time = us => !num(us) ? "–" : us < 1000 ? sig(us) + " µs" : us < 1e6 ? sig(us / 1000) + " ms" : sig(us / 1e6) + " s";
 /* Text without characters that act instead of showing, and not endless. */
@@ -449,6 +450,7 @@ function any(v) {
 	return typeof v === "string" ? v : JSON.stringify(v, null, 1).replace(/(?<=[[{])\n *|\n *(?=[\]}])/g, "").replace(/\n */g, " ");
 }
 const whole = v => any(v);
+const sizes = v => any(v).replace(/\d+/g, n => size(+n)); /* "4096 131072" */
 const fixed = v => !num(v) ? "–" : v.toFixed(v === 0 ? 0 : Math.abs(v) < 1 ? 3 : Math.abs(v) < 100 ? 2 : Math.abs(v) < 10000 ? 1 : 0);
 const ms = us => fixed(num(us) ? us / 1000 : NaN);
 const meter = v => num(v) && v >= 0 ? String(+v.toPrecision(3)) : "";
@@ -459,7 +461,7 @@ const COLUMNS = {
 	bandwidth: [["GPU", "gpu", whole], ["direction", "direction"], ["message", "message_bytes", size], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
 		["% of line", "line_rate_percent", fixed], ["retransmits", "retransmits", whole], ["channels on another rail", "switched", whole]],
 	nics: [["end", "side"], ["NIC", "name"], ["speed, Gb/s", "speed_gbps", fixed], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
-		["sent, bytes", "tx_bytes", whole], ["received, bytes", "rx_bytes", whole], ["counter", "counter_check"], ["paths made", "connections", whole]],
+		["sent", "tx_bytes", size], ["received", "rx_bytes", size], ["counter", "counter_check"], ["paths made", "connections", whole]],
 	comparison: [["of", "kind"], ["GPU", "gpu", whole], ["NIC", "nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed],
 		["baseline", "mean_gbps", fixed], ["%", "percent", fixed], ["result", "result", any, "ok"]],
 	matrix: [["NIC", "nic"], ["direction", "direction"], ["alone, Gb/s", "alone_gbps", fixed], ["% of the others", "others_percent", fixed],
@@ -482,12 +484,12 @@ const COLUMNS = {
 	switches: [["end", "side"], ["GPU", "gpu", whole], ["channel", "channel", whole], ["from path", "from_path", whole], ["to path", "to_path", whole],
 		["gap, ms", "gap_us", ms], ["cause", "cause"]],
 	rails: [["rail", "rail", whole], ["NIC", "ifname"], ["address", "address"], ["peer's NIC", "peer_ifname"], ["address", "peer_address"],
-		["speed, Gb/s", "speed_gbps", fixed], ["MTU", "mtu_bytes", whole], ["NUMA", "numa", whole]],
+		["speed, Gb/s", "speed_gbps", fixed], ["MTU", "mtu_bytes", size], ["NUMA", "numa", whole]],
 	gpus: [["GPU", "gpu", whole], ["device", "name"], ["PCI", "bus_id"], ["primary rail", "primary_rail", whole], ["shadow rail", "shadow_rail", whole],
 		["channels", "channels", whole], ["NUMA", "numa", whole], ["CPU", "cpu", whole], ["reason", "reason"]],
-	ends: [["end", "side"], ["kernel", "kernel"], ["congestion control", "congestion_control"], ["tcp_rmem", "tcp_rmem"], ["tcp_wmem", "tcp_wmem"],
+	ends: [["end", "side"], ["kernel", "kernel"], ["congestion control", "congestion_control"], ["tcp_rmem", "tcp_rmem", sizes], ["tcp_wmem", "tcp_wmem", sizes],
 		["CPU governor", "cpu_governor"]],
-	settings: [["end", "side"], ["NIC", "nic"], ["driver", "driver"], ["firmware", "firmware"], ["MTU", "mtu_bytes", whole], ["qdisc", "qdisc"],
+	settings: [["end", "side"], ["NIC", "nic"], ["driver", "driver"], ["firmware", "firmware"], ["MTU", "mtu_bytes", size], ["qdisc", "qdisc"],
 		["TSO", "tso"], ["GSO", "gso"], ["GRO", "gro"], ["interrupts on CPUs", "interrupt_cpus"]],
 	pairs: [["name", "name"], ["value", "value"]],
 	/* of a sweep */
@@ -530,9 +532,10 @@ function table(box, caption, columns, rows, total = rows.length) {
 }
 
 /* An object as a table of two columns. */
+const BYTES = /_bytes$|^(chunk|size|begin|end|sockbuf|mtu)$/;
 function pairs(box, caption, obj) {
 	const rows = Object.entries(isObject(obj) ? obj : {}).filter(([, v]) => v !== null && !isObject(v));
-	table(box, caption, COLUMNS.pairs, rows.map(([name, value]) => ({ name, value })));
+	table(box, caption, COLUMNS.pairs, rows.map(([name, value]) => ({ name, value: BYTES.test(name) && num(value) ? size(value) : value })));
 }
 
 /* ---- parts of the page ---- */
