@@ -6,7 +6,7 @@ usage: browser.py [--shots DIR] [--axe FILE] [--odd PAGE.html]... PAGE.html...
 
 Of each page, light and dark, wide and phone: no message on the console, no request to anywhere, every chart that the page
 announces has been drawn, no chart is wider than the page. The page has what tables.py wants of the embedded documents, the time
-line names each cell of --matrix, and without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
+line names each cell of --matrix, a phone shows gap and cause of the faults first, and without script the verdict is shown. Pages after --odd are of documents that are hostile or of odd types: their charts may be
 missing, their tables not. The charts answer to the keyboard, and a heat map of 1,000 x 1,000 cells is drawn in time. With --shots
 screenshots are written; with --axe (axe.min.js of axe-core) no rule of WCAG 2 A and AA may be broken. Prints
 `N passed, N failed, N skipped`. Exit status 77: no Chromium.
@@ -27,7 +27,7 @@ import time
 
 import tables
 
-VIEWS = {"wide": (1280, 900, False), "phone": (390, 844, True)}
+VIEWS = {"wide": (1280, 900, False), "phone": (375, 812, True)}
 WAIT_S = 60
 
 
@@ -179,6 +179,11 @@ FOREIGN = """[...document.querySelectorAll('main *')].filter(e => ['IMG', 'B', '
     e.getAttributeNames().some(n => n.startsWith('on')) || (!e.closest('.plot') &&
     ((e.tagName === 'TH' && !e.scope) || (e.tagName === 'TABLE' && !e.caption)))).map(e => e.outerHTML.slice(0, 80))"""
 WIDE = "document.documentElement.scrollWidth - innerWidth"
+FIRST = """[...document.querySelectorAll('section[data-result] table')].flatMap(t => { const heads = [...t.querySelectorAll('th')];
+    if (!heads.some(h => h.textContent === 'kind') || !heads.some(h => h.textContent.startsWith('gap'))) return [];
+    if (t.closest('details')) t.closest('details').open = true;
+    return heads.filter(h => /^(kind|gap( p50)?, ms|cause)$/.test(h.textContent)).map(h => [h.textContent,
+        Math.round(h.getBoundingClientRect().right)]); })"""
 LEGEND = """[...document.querySelectorAll('section[data-result]')].map(s => { const over = s.querySelector('[data-chart=timeline] .u-over');
     if (!over) return { legend: [], options: [] };
     const box = over.getBoundingClientRect(), told = new Set();
@@ -234,6 +239,9 @@ def check_page(tab, checks, path, args):
                 found = tab.run(EMPTY)
                 checks.check(name + ": every chart is drawn", found == [] and tab.run(BLANK) == 0, found)
             checks.check(name + ": nothing is wider than the page", tab.run(WIDE) <= 0, tab.run(WIDE))
+            if phone and not dark and path not in args.odd and tab.run(FIRST):
+                found = [h for h in tab.run(FIRST) if h[1] > width]
+                checks.check(name + ": gap and cause of the faults are seen at once", not found, found)
             if args.axe:
                 with open(args.axe, encoding="utf-8") as f:
                     tab.run(f.read() + "; 0")

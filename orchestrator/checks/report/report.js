@@ -442,19 +442,19 @@ const roundtrips = (box, doc) => nodeMap(box, doc, "µs", "node", "node", (p, se
 
 const ROWS = 300;
 
-/* Forms of a value. Those of `figures` stand to the right. A meter is a bar up to the largest value of its column. */
+/* Forms of a value; CLASS: figures stand to the right, words are broken. A meter is a bar up to the largest value of its column. */
 function any(v) {
 	if (v === undefined || v === null) return "–";
 	if (typeof v === "boolean") return v ? "yes" : "no";
 	if (num(v)) return String(Number.isInteger(v) ? v : +v.toPrecision(6));
 	return typeof v === "string" ? v : JSON.stringify(v, null, 1).replace(/(?<=[[{])\n *|\n *(?=[\]}])/g, "").replace(/\n */g, " ");
 }
-const whole = v => any(v);
+const whole = v => any(v), words = v => any(v);
 const sizes = v => any(v).replace(/\d+/g, n => size(+n)); /* "4096 131072" */
 const fixed = v => !num(v) ? "–" : v.toFixed(v === 0 ? 0 : Math.abs(v) < 1 ? 3 : Math.abs(v) < 100 ? 2 : Math.abs(v) < 10000 ? 1 : 0);
 const ms = us => fixed(num(us) ? us / 1000 : NaN);
 const meter = v => num(v) && v >= 0 ? String(+v.toPrecision(3)) : "";
-const figures = new Set([whole, fixed, ms, size]);
+const CLASS = new Map([[whole, "n"], [fixed, "n"], [ms, "n"], [size, "n"], [words, "words"]]);
 
 /* Columns: name, path of the member in a row, its form (any), and the text that is good; another text is marked. */
 const COLUMNS = {
@@ -465,43 +465,45 @@ const COLUMNS = {
 	comparison: [["of", "kind"], ["GPU", "gpu", whole], ["NIC", "nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed],
 		["baseline", "mean_gbps", fixed], ["%", "percent", fixed], ["result", "result", any, "ok"]],
 	matrix: [["NIC", "nic"], ["direction", "direction"], ["alone, Gb/s", "alone_gbps", fixed], ["% of the others", "others_percent", fixed],
-		["with all GPUs, Gb/s", "total_gbps", fixed], ["finding", "finding", any, "ok"], ["cause", "cause"]],
+		["with all GPUs, Gb/s", "total_gbps", fixed], ["finding", "finding", any, "ok"], ["cause", "cause", words]],
 	cells: [["GPU", "gpu", whole], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
 		["channels on another rail", "switched", whole]],
 	latency: [["GPU", "gpu", whole], ["NIC", "nic"], ["message", "bytes", size], ["samples", "samples", whole], ["p50, µs", "rtt_us.p50", fixed],
 		["p90", "rtt_us.p90", fixed], ["p99", "rtt_us.p99", fixed], ["p99.9", "rtt_us.p999", fixed], ["max", "rtt_us.max", fixed]],
-	faults: [["kind", "kind"], ["at", "side"], ["direction", "dir"], ["trials", "trials", whole], ["hit data", "hit", whole], ["gap p50, ms", "gap_us.p50", ms],
-		["p99", "gap_us.p99", ms], ["max", "gap_us.max", ms], ["detect", "detect_us_median", ms], ["fence", "fence_us_median", ms],
+	/* First what a narrow screen shows: kind, gap, cause. */
+	faults: [["kind", "kind"], ["gap p50, ms", "gap_us.p50", ms], ["p99", "gap_us.p99", ms], ["max", "gap_us.max", ms], ["hit data", "hit", whole],
+		["trials", "trials", whole], ["at", "side"], ["direction", "dir"], ["detect", "detect_us_median", ms], ["fence", "fence_us_median", ms],
 		["handshake", "handshake_us_median", ms], ["replay", "replay_us_median", ms], ["first delivery", "first_delivery_us_median", ms],
 		["before, Gb/s", "bandwidth_before_gbps", fixed], ["during", "bandwidth_during_gbps", fixed], ["after", "bandwidth_after_gbps", fixed],
 		["failback gap, ms", "failback_gap_us_median", ms]],
-	trials: [["trial", "trial", whole], ["kind", "kind"], ["direction", "dir"], ["at", "side"], ["NIC", "nic"], ["verdict", "verdict", any, "PASS"],
-		["gap, ms", "gap_us", ms], ["cadence p99", "cadence_us.p99", ms], ["fault to detection", "fault_to_detect_us", ms], ["detect", "detect_us", ms],
-		["fence", "fence_us", ms], ["handshake", "handshake_us", ms], ["replay", "replay_us", ms], ["first delivery", "first_delivery_us", ms],
-		["failback gap", "failback_gap_us", ms], ["channels", "channels_affected", whole], ["replayed", "replayed_chunks", whole], ["cause", "cause"],
-		["note", "note"]],
+	trials: [["kind", "kind"], ["gap, ms", "gap_us", ms], ["cause", "cause", words],
+		["verdict", "verdict", any, "PASS"], ["trial", "trial", whole], ["direction", "dir"],
+		["at", "side"], ["NIC", "nic"], ["cadence p99", "cadence_us.p99", ms], ["fault to detection", "fault_to_detect_us", ms],
+		["detect", "detect_us", ms], ["fence", "fence_us", ms], ["handshake", "handshake_us", ms], ["replay", "replay_us", ms],
+		["first delivery", "first_delivery_us", ms], ["failback gap", "failback_gap_us", ms], ["channels", "channels_affected", whole],
+		["replayed", "replayed_chunks", whole], ["note", "note", words]],
 	degraded: [["end", "side"], ["NIC", "name"], ["measured, Gb/s", "measured_gbps", fixed]],
 	switches: [["end", "side"], ["GPU", "gpu", whole], ["channel", "channel", whole], ["from path", "from_path", whole], ["to path", "to_path", whole],
-		["gap, ms", "gap_us", ms], ["cause", "cause"]],
+		["gap, ms", "gap_us", ms], ["cause", "cause", words]],
 	rails: [["rail", "rail", whole], ["NIC", "ifname"], ["address", "address"], ["peer's NIC", "peer_ifname"], ["address", "peer_address"],
 		["speed, Gb/s", "speed_gbps", fixed], ["MTU", "mtu_bytes", size], ["NUMA", "numa", whole]],
 	gpus: [["GPU", "gpu", whole], ["device", "name"], ["PCI", "bus_id"], ["primary rail", "primary_rail", whole], ["shadow rail", "shadow_rail", whole],
-		["channels", "channels", whole], ["NUMA", "numa", whole], ["CPU", "cpu", whole], ["reason", "reason"]],
+		["channels", "channels", whole], ["NUMA", "numa", whole], ["CPU", "cpu", whole], ["reason", "reason", words]],
 	ends: [["end", "side"], ["kernel", "kernel"], ["congestion control", "congestion_control"], ["tcp_rmem", "tcp_rmem", sizes], ["tcp_wmem", "tcp_wmem", sizes],
 		["CPU governor", "cpu_governor"]],
 	settings: [["end", "side"], ["NIC", "nic"], ["driver", "driver"], ["firmware", "firmware"], ["MTU", "mtu_bytes", size], ["qdisc", "qdisc"],
-		["TSO", "tso"], ["GSO", "gso"], ["GRO", "gro"], ["interrupts on CPUs", "interrupt_cpus"]],
-	pairs: [["name", "name"], ["value", "value"]],
+		["TSO", "tso"], ["GSO", "gso"], ["GRO", "gro"], ["interrupts on CPUs", "interrupt_cpus", words]],
+	pairs: [["name", "name"], ["value", "value", words]],
 	/* of a sweep */
 	findings: [["finding", "kind", any, ""], ["in words", "text"], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["lowest, Gb/s", "gbps", fixed],
 		["% of the median", "percent", fixed], ["low figures", "low", whole], ["of", "of", whole], ["wrong chunks", "wrong_chunks", whole],
-		["cause", "reason"]],
-	absent: [["rank", "rank", whole], ["host", "host"], ["address", "address"], ["presence", "presence", any, "present"], ["cause", "reason"]],
+		["cause", "reason", words]],
+	absent: [["rank", "rank", whole], ["host", "host"], ["address", "address"], ["presence", "presence", any, "present"], ["cause", "reason", words]],
 	unmeasured: [["client", "client"], ["server", "server"], ["state", "pair.state", any, ""], ["exit status", "pair.exit_code", whole],
-		["cause", "pair.error"]],
+		["cause", "pair.error", words]],
 	lanes: [["from", "from"], ["NIC", "from_nic"], ["to", "to"], ["NIC", "to_nic"], ["Gb/s", "lane.gbps", fixed], ["", "lane.gbps", meter],
 		["% of the median", "lane.percent", fixed], ["alone, Gb/s", "lane.alone_gbps", fixed], ["wrong chunks", "lane.wrong_chunks", whole],
-		["runs", "pair.attempts", whole], ["counters that grew", "pair.counters"]],
+		["runs", "pair.attempts", whole], ["counters that grew", "pair.counters", words]],
 	roundtrips: [["client", "client"], ["server", "server"], ["median, µs", "pair.rtt_us", fixed], ["", "pair.rtt_us", meter],
 		["p99", "pair.rtt_p99_us", fixed]],
 	node_nics: [["node", "node"], ["NIC", "nic.name"], ["speed, Mb/s", "nic.speed_mbps", whole], ["up", "nic.up"], ["carrier", "nic.carrier"]],
@@ -518,13 +520,13 @@ function table(box, caption, columns, rows, total = rows.length) {
 	scroll.setAttribute("aria-label", caption);
 	put(t, "caption", caption + (total > ROWS ? " (the first " + ROWS + " of " + total + " rows; the document has all)" : ""));
 	const head = put(put(t, "thead"), "tr"), body = put(t, "tbody");
-	for (const [name, , form] of columns) put(head, "th", name, figures.has(form) ? "n" : "").scope = "col";
+	for (const [name, , form] of columns) put(head, "th", name, CLASS.get(form)).scope = "col";
 	const most = columns.map(([, path, form]) => form === meter ? largest(rows, path) : 0);
 	for (const row of rows.slice(0, ROWS)) {
 		const tr = put(body, "tr");
 		columns.forEach(([, path, form = any, good], k) => {
 			const v = at(row, path), bad = good !== undefined && str(v) && v !== good;
-			const cell = put(tr, "td", form === meter ? "" : form(v), bad ? "bad" : figures.has(form) ? "n" : "");
+			const cell = put(tr, "td", form === meter ? "" : form(v), bad ? "bad" : CLASS.get(form));
 			if (form === meter && meter(v) && most[k] > 0) Object.assign(put(cell, "meter", meter(v)), { max: most[k], value: v });
 		});
 	}
