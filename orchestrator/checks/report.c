@@ -81,7 +81,7 @@ static const char *verdict(const json_t *doc)
 	for (size_t i = 0; i < DR_ARRAY_LEN(verdicts); i++)
 		if (strcmp(string(doc, "status"), verdicts[i][0]) == 0)
 			return verdicts[i][1];
-	return "NOT OVER";
+	return *string(doc, "status") ? "UNKNOWN" : "NOT OVER";
 }
 
 /* ---- without script ---- */

@@ -34,6 +34,10 @@ page() {
 	echo '{"schema": "dualrail/1"}' >made/least.json
 	"$DUALRAIL" report made/least.json -o least.html
 	page least.html made/least.json
+	echo '{"schema": "dualrail/1", "status": "later"}' >made/later.json
+	"$DUALRAIL" report made/later.json -o later.html
+	page later.html made/later.json
+	grep -q '<title>dualrail: UNKNOWN: ' later.html
 	"$DUALRAIL" report "$fixtures/odd_run.json" -o odd.html
 	[ "$(sed '/<script/,$d' odd.html | grep -c '<tr>')" -eq 2 ] # status, and the one error that is text
 	grep -q '<td>an error</td>' odd.html

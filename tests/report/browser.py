@@ -169,8 +169,13 @@ EMPTY = """[...document.querySelectorAll('figure[data-chart]')].filter(f => !f.c
     f.querySelector('.plot').clientHeight < 20).map(f => f.dataset.chart)"""
 BLANK = """[...document.querySelectorAll('figure canvas')].filter(c => { const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
     return d.every(x => x === d[0]) }).length"""
+COLOUR = """window.dualrailColour = e => ['good', 'bad', 'soft', 'fg'].find(name => { const probe = document.createElement('i');
+    probe.style.color = 'var(--' + name + ')'; document.body.append(probe); const c = getComputedStyle(probe).color; probe.remove();
+    return c === getComputedStyle(e).color; }); 0"""
 SECTIONS = """[...document.querySelectorAll('section[data-result]')].map(s => ({ text: s.textContent,
     doc: JSON.parse(document.getElementById('data-' + s.dataset.result).textContent),
+    verdict: s.querySelector('.verdict strong').textContent, colour: dualrailColour(s.querySelector('.verdict strong')),
+    red: [...s.querySelectorAll('td')].filter(d => dualrailColour(d) === 'bad').map(d => d.textContent),
     tiles: [...s.querySelectorAll('.tiles > div')].map(d => [...d.children].map(c => c.textContent.trim())),
     rows: [...s.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim())),
     charts: [...s.querySelectorAll('figure')].map(f => f.dataset.chart), parts: s.querySelectorAll('h2[id]').length,
@@ -214,10 +219,11 @@ class Checks:
 
 
 def check_tables(tab, checks, base, url):
+    tab.run(COLOUR)
     sections = tab.run(SECTIONS)
     for i, (s, line) in enumerate(zip(sections, tab.run(LEGEND))):
         found = list(tables.wrong(s["doc"], s))
-        checks.check("%s, document %d: headline and units" % (base, i), not found, found[:5])
+        checks.check("%s, document %d: verdict, headline and units" % (base, i), not found, found[:5])
         found = {n: tables.cells(s["doc"]) - set(shown) for n, shown in line.items()}
         checks.check("%s, document %d: the time line names the cells" % (base, i), not any(found.values()), (found, line))
         found = list(tables.missing(s["doc"], s["rows"], s["charts"], s["text"]))

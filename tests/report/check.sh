@@ -32,9 +32,12 @@ page matrix -g 0-3 --links 3 --test bw --matrix -D 200ms -s 1M -i 50ms
 # Of twelve namespaces: one NIC at a tenth, one without carrier, one node killed.
 "$dualrail" report "$here/../fixtures/sweep/twelve_nodes.json" -o sweep.html
 "$dualrail" report bandwidth.json matrix.json -o several.html
-# A kind without gaps.
-jq '.failover.summary[0].gap_us = {n: 0, p50: null, p90: null, p99: null, max: null}' failover.json >unhit.json
-"$dualrail" report unhit.json -o unhit.html
+# Verdicts that the page does not know: of a run, of a trial, none at all, and those of a schema to come. A kind without gaps.
+jq '.status = "PASS" | .failover.faults[0].verdict = "LATER" | .failover.faults[1].verdict = "HANG" |
+	.failover.summary[0].gap_us = {n: 0, p50: null, p90: null, p99: null, max: null}' failover.json >later.json
+jq 'del(.status, .exit_code)' bandwidth.json >begun.json
+"$dualrail" report later.json begun.json -o unknown.html
+sed 's#"schema":"dualrail/1"#"schema":"dualrail/9"#' bandwidth.html >newer.html
 jq -f "$here/hostile.jq" bandwidth.json >hostile.json
 "$dualrail" report hostile.json -o hostile.html
 "$dualrail" report "$here"/../fixtures/report/odd_{run,sweep}.json -o odd.html
@@ -49,4 +52,4 @@ fi
 	mkdir -p "$SHOTS"
 	args+=(--shots "$SHOTS")
 }
-"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html several.html unhit.html
+"$here/browser.py" "${args[@]}" bandwidth.html failover.html matrix.html sweep.html several.html unknown.html newer.html

@@ -14,6 +14,8 @@ import html.parser
 import json
 import sys
 
+import tables
+
 VOID = {"meta", "link", "br", "input"}
 TAGS = {"html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "main", "section", "noscript", "p",
         "table", "caption", "tbody", "tr", "th", "td", "footer", "script"}
@@ -61,7 +63,7 @@ class Page(html.parser.HTMLParser):
 
 def verdict(doc):
     """Rows that a reader without script needs."""
-    yield ["status", {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(doc.get("status"), "NOT OVER")]
+    yield ["status", tables.verdict(doc)[0]]
     if "exit_code" in doc:
         yield ["exit status", str(doc["exit_code"])]
     for reason in doc.get("errors", [])[:REASONS] + doc.get("findings", [])[:REASONS]:

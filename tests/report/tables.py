@@ -4,6 +4,9 @@ import re
 import unicodedata
 
 ROWS = 300
+STATUS = {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}
+BAD = {"WRONG", "HANG", "CLEAN_ERROR", "MISSED_FAULT", "FAIL", "INCOMPLETE", "below", "not-in-run", "not-in-baseline", "slow", "left",
+       "idle", "awaited", "lost", "failed", "missing"}
 BYTES = re.compile("bytes$|^(chunk|size|begin|end|sockbuf|mtu|tcp_[rw]mem)$")
 
 
@@ -30,6 +33,13 @@ def fixed(v):
     return "%.*f" % (0 if v == 0 else 3 if abs(v) < 1 else 2 if abs(v) < 100 else 1 if abs(v) < 10000 else 0, v)
 
 
+def verdict(doc):
+    """The word, and the colour: neutral if the page cannot know what it means."""
+    status = doc.get("status") if isinstance(doc.get("status"), str) else ""
+    known = status in STATUS and doc["schema"] in ("dualrail/1", "dualrail-sweep/1")
+    return (STATUS.get(status, "UNKNOWN" if status else "NOT OVER"), "soft" if not known else "good" if status == "pass" else "bad")
+
+
 def cells(doc):
     """Names of the cells of --matrix that have intervals."""
     measured = {i.get("phase") for i in objects(doc.get("intervals")) if i.get("gpu") is None}
@@ -50,7 +60,17 @@ def byte_counts(v, name=""):
 
 
 def wrong(doc, seen):
-    """Yields what is wrong in the headline and the tables."""
+    """Yields what is shown and should not be, of the verdict's colour, the headline, and the tables."""
+    if (seen["verdict"], seen["colour"]) != verdict(doc):
+        yield "verdict %s, %s instead of %s" % (seen["verdict"], seen["colour"], verdict(doc))
+    bad = BAD | {f.get("kind") for f in objects(doc.get("findings"))}
+    for words in seen["red"]:
+        if words not in bad:
+            yield "red: " + words
+    verdicts = [f.get("verdict") for f in objects(member(doc, "failover", "faults"))]
+    for words in verdicts + [f.get("kind") for f in objects(doc.get("findings"))]:
+        if isinstance(words, str) and words in bad and words not in seen["red"]:
+            yield "not red: " + words
     kinds = objects(member(doc, "failover", "summary"))
     gaps = [t for t in seen["tiles"] if t[0].startswith("Gap")]
     for kind in [k for k in kinds if isinstance(k.get("gap_us"), dict)]:
@@ -72,9 +92,6 @@ def missing(doc, rows, charts, text):
         words = [shown(w) for w in words if isinstance(w, (str, int, float))]
         return any(all(w in r for w in words) for r in rows)
 
-    verdict = {"pass": "PASS", "fail": "FAIL", "error": "ERROR"}.get(str(doc.get("status")), "NOT OVER")
-    if verdict not in text:
-        yield "verdict " + verdict
     wanted = [(k,) for k, v in (doc.get("options") or {}).items() if v is not None] if isinstance(doc.get("options"), dict) else []
     wanted += of_a_sweep(doc) if doc["schema"] == "dualrail-sweep/1" else of_a_run(doc)
     for words in wanted:

@@ -456,16 +456,16 @@ const ms = us => fixed(num(us) ? us / 1000 : NaN);
 const meter = v => num(v) && v >= 0 ? String(+v.toPrecision(3)) : "";
 const CLASS = new Map([[whole, "n"], [fixed, "n"], [ms, "n"], [size, "n"], [words, "words"]]);
 
-/* Columns: name, path of the member in a row, its form (any), and the text that is good; another text is marked. */
+/* Columns: name, path of the member in a row, its form (any), and which texts are bad; a verdict that is not known is not marked. */
 const COLUMNS = {
 	bandwidth: [["GPU", "gpu", whole], ["direction", "direction"], ["message", "message_bytes", size], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
 		["% of line", "line_rate_percent", fixed], ["retransmits", "retransmits", whole], ["channels on another rail", "switched", whole]],
 	nics: [["end", "side"], ["NIC", "name"], ["speed, Gb/s", "speed_gbps", fixed], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
 		["sent", "tx_bytes", size], ["received", "rx_bytes", size], ["counter", "counter_check"], ["paths made", "connections", whole]],
 	comparison: [["of", "kind"], ["GPU", "gpu", whole], ["NIC", "nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed],
-		["baseline", "mean_gbps", fixed], ["%", "percent", fixed], ["result", "result", any, "ok"]],
+		["baseline", "mean_gbps", fixed], ["%", "percent", fixed], ["result", "result", any, /^(below|not-in-run|not-in-baseline)$/]],
 	matrix: [["NIC", "nic"], ["direction", "direction"], ["alone, Gb/s", "alone_gbps", fixed], ["% of the others", "others_percent", fixed],
-		["with all GPUs, Gb/s", "total_gbps", fixed], ["finding", "finding", any, "ok"], ["cause", "cause", words]],
+		["with all GPUs, Gb/s", "total_gbps", fixed], ["finding", "finding", any, /^(slow|left|idle)$/], ["cause", "cause", words]],
 	cells: [["GPU", "gpu", whole], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["direction", "direction"], ["Gb/s", "gbps", fixed], ["", "gbps", meter],
 		["channels on another rail", "switched", whole]],
 	latency: [["GPU", "gpu", whole], ["NIC", "nic"], ["message", "bytes", size], ["samples", "samples", whole], ["p50, µs", "rtt_us.p50", fixed],
@@ -477,7 +477,7 @@ const COLUMNS = {
 		["before, Gb/s", "bandwidth_before_gbps", fixed], ["during", "bandwidth_during_gbps", fixed], ["after", "bandwidth_after_gbps", fixed],
 		["failback gap, ms", "failback_gap_us_median", ms]],
 	trials: [["kind", "kind"], ["gap, ms", "gap_us", ms], ["cause", "cause", words],
-		["verdict", "verdict", any, "PASS"], ["trial", "trial", whole], ["direction", "dir"],
+		["verdict", "verdict", any, /^(WRONG|HANG|CLEAN_ERROR|MISSED_FAULT|FAIL|INCOMPLETE)$/], ["trial", "trial", whole], ["direction", "dir"],
 		["at", "side"], ["NIC", "nic"], ["cadence p99", "cadence_us.p99", ms], ["fault to detection", "fault_to_detect_us", ms],
 		["detect", "detect_us", ms], ["fence", "fence_us", ms], ["handshake", "handshake_us", ms], ["replay", "replay_us", ms],
 		["first delivery", "first_delivery_us", ms], ["failback gap", "failback_gap_us", ms], ["channels", "channels_affected", whole],
@@ -495,11 +495,11 @@ const COLUMNS = {
 		["TSO", "tso"], ["GSO", "gso"], ["GRO", "gro"], ["interrupts on CPUs", "interrupt_cpus", words]],
 	pairs: [["name", "name"], ["value", "value", words]],
 	/* of a sweep */
-	findings: [["finding", "kind", any, ""], ["in words", "text"], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["lowest, Gb/s", "gbps", fixed],
+	findings: [["finding", "kind", any, /./], ["in words", "text"], ["NIC", "nic"], ["peer's NIC", "peer_nic"], ["lowest, Gb/s", "gbps", fixed],
 		["% of the median", "percent", fixed], ["low figures", "low", whole], ["of", "of", whole], ["wrong chunks", "wrong_chunks", whole],
 		["cause", "reason", words]],
-	absent: [["rank", "rank", whole], ["host", "host"], ["address", "address"], ["presence", "presence", any, "present"], ["cause", "reason", words]],
-	unmeasured: [["client", "client"], ["server", "server"], ["state", "pair.state", any, ""], ["exit status", "pair.exit_code", whole],
+	absent: [["rank", "rank", whole], ["host", "host"], ["address", "address"], ["presence", "presence", any, /^(awaited|lost)$/], ["cause", "reason", words]],
+	unmeasured: [["client", "client"], ["server", "server"], ["state", "pair.state", any, /^(failed|missing)$/], ["exit status", "pair.exit_code", whole],
 		["cause", "pair.error", words]],
 	lanes: [["from", "from"], ["NIC", "from_nic"], ["to", "to"], ["NIC", "to_nic"], ["Gb/s", "lane.gbps", fixed], ["", "lane.gbps", meter],
 		["% of the median", "lane.percent", fixed], ["alone, Gb/s", "lane.alone_gbps", fixed], ["wrong chunks", "lane.wrong_chunks", whole],
@@ -524,9 +524,8 @@ function table(box, caption, columns, rows, total = rows.length) {
 	const most = columns.map(([, path, form]) => form === meter ? largest(rows, path) : 0);
 	for (const row of rows.slice(0, ROWS)) {
 		const tr = put(body, "tr");
-		columns.forEach(([, path, form = any, good], k) => {
-			const v = at(row, path), bad = good !== undefined && str(v) && v !== good;
-			const cell = put(tr, "td", form === meter ? "" : form(v), bad ? "bad" : CLASS.get(form));
+		columns.forEach(([, path, form = any, bad], k) => {
+			const v = at(row, path), cell = put(tr, "td", form === meter ? "" : form(v), bad && bad.test(str(v)) ? "bad" : CLASS.get(form));
 			if (form === meter && meter(v) && most[k] > 0) Object.assign(put(cell, "meter", meter(v)), { max: most[k], value: v });
 		});
 	}
@@ -571,9 +570,11 @@ function tiles(box, all) {
 
 const STATUS = new Map([["pass", "PASS"], ["fail", "FAIL"], ["error", "ERROR"]]);
 
+/* A verdict is coloured if the page knows it and the schema that it is of. */
 function verdict(box, doc, text) {
-	const known = STATUS.has(doc.status), v = put(box, "div", undefined, "verdict " + (known ? doc.status : "error"));
-	put(v, "strong", known ? STATUS.get(doc.status) : "NOT OVER");
+	const known = /^dualrail(-sweep)?\/1$/.test(doc.schema) && STATUS.has(doc.status);
+	const v = put(box, "div", undefined, "verdict " + (known ? doc.status : ""));
+	put(v, "strong", STATUS.get(doc.status) || (str(doc.status) ? "UNKNOWN" : "NOT OVER"));
 	put(v, "span", [text, num(doc.exit_code) ? "exit status " + any(doc.exit_code) : ""].filter(Boolean).join(" · "));
 }
 
