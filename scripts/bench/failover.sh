@@ -9,14 +9,16 @@
 #   one    one channel, chunk 64K: every kind of BENCH_KINDS; blackhole again with --heartbeat 1ms
 #   many   8 GPUs x 8 channels: the same three, judged by what the gap lasts over the usual time between
 #          deliveries plus the time that the replayed bytes take at the bandwidth before
+#   back   link-down at the client with the default hold-down, 4 channels: bandwidth after the failback
+#          against before the fault (within 3 %), gap of the failback (p99 <= 5 ms)
 #
-# Environment: TRIALS (200 of each kind and side), TRIALS_MANY (TRIALS), BENCH_PARTS ("one many"),
+# Environment: TRIALS (200 of each kind and side), TRIALS_MANY (TRIALS), BENCH_PARTS ("one many back"),
 # BENCH_KINDS (KIND or KIND,dir=in|out), BENCH_SIDES, FAULT_FOR (300ms), FAULT_EVERY (900ms), HOLD_DOWN (100ms). The documents
 # stay in BENCH_OUT. Exit status 1 when data were wrong, a channel hung or a campaign did not run.
 # shellcheck source=scripts/bench/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-: "${TRIALS:=200}" "${TRIALS_MANY:=$TRIALS}" "${BENCH_PARTS:=one many}" "${BENCH_SIDES:=client server}"
+: "${TRIALS:=200}" "${TRIALS_MANY:=$TRIALS}" "${BENCH_PARTS:=one many back}" "${BENCH_SIDES:=client server}"
 : "${BENCH_KINDS:=close link-down blackhole blackhole,dir=in blackhole,dir=out}"
 : "${FAULT_FOR:=300ms}" "${FAULT_EVERY:=900ms}" "${HOLD_DOWN:=100ms}"
 
@@ -75,11 +77,20 @@ many() {
 	stop "$server_pid"
 }
 
+back() {
+	local FAULT_EVERY=4s HOLD_DOWN=1s doc=$BENCH_OUT/failover-back.json
+	start_server -g 0 --allow-faults --key-file "$work/key"
+	campaign back "link-down at the client, 4 channels" - gap "$TRIALS" \
+		"link-down:path=0,side=client,at=2s,for=1s" -g 0 -N 4 -s 1M --chunk 64K
+	[[ ! -s $doc ]] || "${stats[@]}" failback "$rows" "$doc" || bench_failed=1
+	stop "$server_pid"
+}
+
 bench_begin failover nft
 (umask 077 && head -c 32 /dev/urandom >"$work/key")
 for part in $BENCH_PARTS; do
 	case $part in
-	one | many) "$part" ;;
+	one | many | back) "$part" ;;
 	*) die "BENCH_PARTS: no part $part" ;;
 	esac
 done

@@ -183,15 +183,18 @@ def cmd_gap_median(doc_path):
     return 0
 
 
+def gap_row(key, title, bar, gaps, trials):
+    return {"kind": "gap", "id": key, "title": title, "mode": "gap", "trials": trials,
+            "hit": len(gaps), "bar": bar, "verdict": gap_bars(bar, gaps),
+            "parts": {}, "verdicts": {}, "gap_values_us": gaps,
+            **{f"p{p}" if p < 100 else "max": percentile(gaps, p) / 1e3 if gaps else None
+               for p in (50, 90, 99, 100)}}
+
+
 def cmd_gap_list(rows, key, title, bar):
     """Gaps in us, one a line, measured by somebody else."""
     gaps = [float(line) for line in sys.stdin if line.strip()]
-    add(rows, {
-        "kind": "gap", "id": key, "title": title, "mode": "gap", "trials": len(gaps),
-        "hit": len(gaps), "bar": bar, "verdict": gap_bars(bar, gaps),
-        "parts": {}, "verdicts": {}, "gap_values_us": gaps,
-        **{f"p{p}" if p < 100 else "max": percentile(gaps, p) / 1e3 if gaps else None
-           for p in (50, 90, 99, 100)}})
+    add(rows, gap_row(key, title, bar, gaps, len(gaps)))
 
 
 def cmd_failback(rows, doc_path):
@@ -205,12 +208,7 @@ def cmd_failback(rows, doc_path):
         return 1
     add(rows, ratio_row("failback-bw", "bandwidth after failback / before the fault", "Gb/s",
                         ">=0.97", pairs))
-    gaps_row = {"kind": "gap", "id": "failback-gap", "title": "gap of the failback", "mode": "gap",
-                "trials": len(faults), "hit": len(gaps), "parts": {}, "verdicts": {},
-                "bar": "p99<=5", "verdict": gap_bars("p99<=5", gaps), "gap_values_us": gaps}
-    for p in (50, 90, 99, 100):
-        gaps_row[f"p{p}" if p < 100 else "max"] = percentile(gaps, p) / 1e3
-    add(rows, gaps_row)
+    add(rows, gap_row("failback-gap", "gap of the failback", "p99<=5", gaps, len(faults)))
     return 0
 
 
