@@ -49,8 +49,6 @@ table() {
 		bench iperf3 cmd:iperf3
 		bench qperf cmd:qperf
 		bench ucx-utils cmd:ucx_perftest ?
-		bench strace cmd:strace
-		bench linux-perf cmd:perf ?
 		bench stress-ng cmd:stress-ng
 		bench valgrind cmd:valgrind
 		report chromium cmd:chromium

@@ -181,7 +181,7 @@ start_server() {
 	said dualrail server "$@"
 	"${server_under[@]}" "${b[@]}" "$dualrail" server --port "$server_port" "$@" >"$work/server.log" 2>&1 &
 	server_pid=$!
-	await 20 "$server_pid" listening "$((server_port + ${server_gpu:-0}))" || {
+	await 20 "$server_pid" listening "$server_port" || {
 		cat "$work/server.log" >&2
 		die "the server does not listen"
 	}

@@ -264,8 +264,7 @@ def cmd_machine(mtu):
                 cpu = line.split(":", 1)[1].strip()
                 break
     tools = {"iperf3": ("iperf3", "--version"), "qperf": ("qperf", "--version"),
-             "ucx": ("ucx_info", "-v"), "perf": ("perf", "--version"),
-             "stress-ng": ("stress-ng", "--version")}
+             "ucx": ("ucx_info", "-v"), "stress-ng": ("stress-ng", "--version")}
     json.dump({"cpu": cpu, "cores": os.cpu_count(), "kernel": platform.release(),
                "mtu_bytes": int(mtu), "load": os.getloadavg()[0],
                "tools": {k: first_line(*v) for k, v in tools.items()}}, sys.stdout)
