@@ -11,18 +11,15 @@
 #   lat      median round trip of 64 bytes, busy polling at both ends, against ib_send_lat and ib_write_lat
 #   counts   packets, work requests, completions and system calls per message, both guests together, of one
 #            rail, of two rails (a shadow path), and of two with heartbeats every 10 ms; without is every 10 s
-#   cut      what a cut does to ib_write_bw over Linux bonding (active-backup): the queue pair's fate is
-#            looked at, not timed. dualrail's own gaps: failover.sh
 #
 # Guests are emulated: only the ratios mean something, and they are judged with +-15 % (judge.py).
 # Several labs can share the work; judge.py merge FILE... puts their results together.
 # Environment: BENCH_PAIRS (15), BENCH_OUT (build/bench), BENCH_SECS (3, of one bandwidth run), BENCH_MIB
-# (256, what a run of counts moves), BENCH_ITERS (2000, round trips), TRIALS (10), LAB_NICE. A lab that is
-# up is used.
+# (256, what a run of counts moves), BENCH_ITERS (2000, round trips), LAB_NICE. A lab that is up is used.
 # shellcheck source=scripts/lab/lib.sh
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 build_tree "${1-}"
-: "${BENCH_MIB:=256}" "${BENCH_ITERS:=2000}" "${TRIALS:=10}"
+: "${BENCH_MIB:=256}" "${BENCH_ITERS:=2000}"
 
 # --- perftest ------------------------------------------------------------------------------------
 
@@ -177,109 +174,13 @@ part_counts() {
 	figure lab-heartbeats "heartbeats every 10 ms add" "$(per_second)" - -
 }
 
-# --- cuts ----------------------------------------------------------------------------------------
-
-# shellcheck disable=SC2016 # for the guest
-bond_up='modprobe bonding
-for n in 2 3; do rdma link del rxe$n; ip link set nic$n down; ip addr flush dev nic$n; done
-ip link add bond0 type bond mode active-backup miimon 100
-ip link set nic2 master bond0; ip link set nic3 master bond0
-ip link set bond0 mtu 4200 up
-ip addr add 10.78.0.$1/24 dev bond0
-for i in $(seq 100); do [ "$(cat /sys/class/net/bond0/carrier)" = 1 ] && break; sleep 0.1; done
-echo nic2 >/sys/class/net/bond0/bonding/active_slave
-rdma link add rxeb type rxe netdev bond0'
-
-# shellcheck disable=SC2016
-bond_down='rdma link del rxeb; ip link del bond0
-for n in 2 3; do
-	ip link set nic$n mtu 4200 up
-	ip addr add 192.168.$((100 + n)).$1/24 dev nic$n
-	ip addr add fd00:$((100 + n))::$1/64 dev nic$n nodad
-	rdma link add rxe$n type rxe netdev nic$n
-done'
-
-both_bonds() {
-	"$lab" run 0 sh -c "$1" - 1 && "$lab" run 1 sh -c "$1" - 2
-}
-
-# Sent on the bond since it was made.
-bond_bytes() {
-	"$lab" run 0 cat /sys/class/net/bond0/statistics/tx_bytes
-}
-
-grown() {
-	(($(bond_bytes) > bond_before + 20000000))
-}
-
-active_slave() {
-	[[ $("$lab" run 0 cat /sys/class/net/bond0/bonding/active_slave) == "$1" ]]
-}
-
-# perftest's "Failed status N" by the name of the completion.
-completion() {
-	sed -n 's/.*Failed status \([0-9]*\).*/\1/p' | head -n 1 | sed 's/^2$/a local QP operation error/
-		s/^5$/flushed work requests/; s/^12$/the retry counter exceeded/; s/^[0-9]*$/completion status &/; s/^$/no completion/'
-}
-
-# One run of ib_write_bw over the bonds with the active slave cut in the middle; prints how it ended.
-bond_trial() {
-	local bond_before client_pid rc moved=no
-	active_slave nic2 || both_bonds 'echo nic2 >/sys/class/net/bond0/bonding/active_slave'
-	in_b timeout 60 ib_write_bw -d rxeb -x "$("$lab" gid 1 rxeb)" -F -s 65536 -n 3000
-	await 30 "$peer_pid" listening 18515 || return 1
-	bond_before=$(bond_bytes)
-	"$lab" run -t 60 0 ib_write_bw -d rxeb -x "$("$lab" gid 0 rxeb)" -F -s 65536 -n 3000 "$control" >"$work/bond" 2>&1 &
-	client_pid=$!
-	await 60 "$client_pid" grown || {
-		note "bond: the run ended before the cut"
-		wait "$client_pid"
-		stop "$peer_pid"
-		return 1
-	}
-	"$lab" link 0 nic2 down
-	await 20 $$ active_slave nic3 && moved=yes
-	wait "$client_pid"
-	rc=$?
-	stop "$peer_pid"
-	"$lab" link 0 nic2 up
-	await 20 $$ "$lab" run 0 grep -q 1 /sys/class/net/nic2/carrier
-	if ((rc == 0)); then
-		echo "went on"
-	elif ((rc == 124)); then
-		echo "hung, slave moved: $moved"
-	else
-		echo "ended with $(completion <"$work/bond"), slave moved: $moved"
-	fi
-}
-
-part_cut() {
-	local i out
-	said "ib_write_bw over bond0: mode active-backup miimon 100, rxe on the bond; active slave cut"
-	"$lab" switch nic2 nic3
-	: >"$work/bonds"
-	if both_bonds "$bond_up" >"$work/bond.log" 2>&1; then
-		for ((i = 1; i <= TRIALS; i++)); do
-			out=$(bond_trial) || out="did not run"
-			note "bond $i/$TRIALS: $out"
-			echo "$out" >>"$work/bonds"
-		done
-	else
-		echo "no bond: $(tail -n 1 "$work/bond.log")" >>"$work/bonds"
-	fi
-	both_bonds "$bond_down" >/dev/null 2>&1
-	"$lab" switch
-	figure lab-bond "ib_write_bw over active-backup bonding, active slave cut, $TRIALS times" \
-		"$(sort "$work/bonds" | uniq -c | awk '{ n = $1; $1 = ""; printf "%s%d x%s", s, n, $0; s = "; " }')" - -
-}
-
 (($#)) && shift
 parts=("$@")
-((${#parts[@]})) || parts=(bw lat counts cut)
+((${#parts[@]})) || parts=(bw lat counts)
 bench_begin lab "ib_write_bw"
 for part in "${parts[@]}"; do
 	case $part in
-	bw | lat | counts | cut) "part_$part" ;;
+	bw | lat | counts) "part_$part" ;;
 	*) die "no part $part" ;;
 	esac
 done

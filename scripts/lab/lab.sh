@@ -10,7 +10,6 @@
 #   scripts/lab/lab.sh get 0|1 FILE... DIR                 copy out of it
 #   scripts/lab/lab.sh link 0|1 NIC up|down                carrier, as if the cable were pulled there
 #   scripts/lab/lab.sh port 0|1 NIC on|off                 off: the switch forgets the port; carrier stays
-#   scripts/lab/lab.sh switch NIC... | switch              these rails in one switch; each its own again
 #   scripts/lab/lab.sh power 0|1 off|on                    off: QEMU is killed; on: it boots again
 #   scripts/lab/lab.sh check [--reboot]                    every rail passes packets; reboot if one does not
 #   scripts/lab/lab.sh gid 0|1 DEVICE                      GID index of its IPv4 address (perftest -x)
@@ -51,7 +50,7 @@ skip() {
 }
 
 usage() {
-	sed -n '3,17s/^# \{0,1\}//p' "$self" >&2
+	sed -n '3,16s/^# \{0,1\}//p' "$self" >&2
 	exit 1
 }
 
@@ -483,20 +482,6 @@ port() {
 	esac
 }
 
-switch() {
-	local nic n g
-	if ((! $#)); then
-		for ((n = 0; n < LAB_RAILS; n++)); do
-			for g in 0 1; do in_network ip link set "t$g-$n" master "b$n"; done
-		done
-		return
-	fi
-	for nic; do
-		nic_arg "$nic"
-		for g in 0 1; do in_network ip link set "t$g-$(number "$nic")" master "b$(number "$1")"; done
-	done
-}
-
 # In guest 0: a ping over each NIC at the same time. Answers show that both ends send and receive.
 # shellcheck disable=SC2016 # for the guest
 check_script='rc=0
@@ -545,7 +530,7 @@ main() {
 		LAB_RAILS=$(sed -n 's/^LAB_RAILS=//p' "$LAB_DIR/config")
 	fi
 	case $command in
-	up | down | status | run | shell | put | get | link | port | switch | power | check | gid) "$command" "$@" ;;
+	up | down | status | run | shell | put | get | link | port | power | check | gid) "$command" "$@" ;;
 	share) echo "$LAB_DIR/share" ;;
 	__keep) keep "$@" ;;
 	*) usage ;;

@@ -23,9 +23,9 @@ restore_links() {
 	for g in 0 1; do
 		for n in nic0 nic1 nic2 nic3 ctl0; do
 			lab link "$g" "$n" up
+			lab port "$g" "$n" on
 		done
 	done
-	lab switch
 	# shellcheck disable=SC2016 # for the guests
 	lab run both sh -c 'for n in 0 1 2 3; do
 		ip link set nic$n up
