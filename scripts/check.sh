@@ -20,7 +20,8 @@
 # "check.sh: thread". ALL=1 runs these, too, but never tests with the tag "release" with a sanitizer (they test time
 # alone) and with the tag "one-thread" with ThreadSanitizer (they cannot show a race).
 #
-# Environment: ALL; JOBS, files at a time (processors + 4, since most wait; with a sanitizer + 2, ThreadSanitizer + 1; at most 8);
+# Environment: ALL; FILTER, a regular expression of the names of bats tests;
+# JOBS, files at a time (processors + 4, since most wait; with a sanitizer + 2, ThreadSanitizer + 1; at most 8);
 # DR_TEST_TIMEOUT, seconds until a binary counts as hanging (600); DR_TEST_TIMES, a file that
 # gets the seconds that each file took; DR_E2E_WAIT, the longest wait of a bats test for one condition, in
 # seconds (60; 120 with sanitizers).
@@ -212,6 +213,7 @@ main() {
 		[[ ! ${ALL-} ]] || mark=.
 	fi
 	[[ ! $tags ]] || bats_args=(--filter-tags "${tags%,}")
+	[[ ! ${FILTER-} ]] || bats_args+=(--filter "$FILTER")
 	jobs=${JOBS:-$((jobs + spare))}
 	((jobs <= 8)) || jobs=8
 	[[ $build == /* ]] && root_build=$build || root_build=$root/$build

@@ -121,6 +121,7 @@ up() {
 		mkfifo "$LAB_DIR"/{agent,qmp}.$g.{in,out} || die "cannot make FIFOs in $LAB_DIR"
 	done
 	printf '%s\n' "LAB_RAILS=$LAB_RAILS" "owner=$owner" "life=$life" >"$LAB_DIR/config"
+	unset DR_TEST_FILE # of scripts/check.sh: a test that boots the lab again leaves it
 	LAB_DIR=$LAB_DIR setsid unshare -n "$self" __keep "$$" "$owner" "$life" "$kernel" "$tsc_khz" \
 		</dev/null >"$LAB_DIR/keeper.log" 2>&1 &
 	keeper=$!

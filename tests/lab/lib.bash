@@ -34,7 +34,7 @@ restore_links() {
 }
 
 common_setup() {
-	lab status >/dev/null 2>&1 || skip "no lab is up (make check-lab)"
+	lab status >/dev/null 2>&1 || skip "${DR_LAB_WHY:-no lab is up (make check-lab)}"
 	cd "$BATS_TEST_TMPDIR" || return 1
 	lab check --reboot
 	share=$(lab share)/t$BATS_SUITE_TEST_NUMBER.$$
