@@ -37,7 +37,7 @@ every_block_is_right() {
 # both PROGRAM...: the two ends over two addresses of the loopback device, connections aborted three times.
 both() {
 	local nics=127.0.0.2,127.0.0.3 receiver
-	background receive "$@" receive --nics $nics --handle handle --seed "$SEED" "${plot[@]}"
+	background receive "$@" receive --nics $nics --handle handle --seed "$SEED"
 	receiver=$pid
 	background send "$@" send --nics $nics --handle handle --seed "$SEED" --faults 3 --cut
 	ends "$pid" 0
@@ -52,13 +52,9 @@ both() {
 }
 
 # bats test_tags=nightly
-@test "the example through Python: the same, and the gaps as a picture" {
+@test "the example through Python: the same" {
 	python_example
-	plot=(--plot gaps.svg)
 	both /usr/bin/python3 "$EXAMPLE/blocks.py"
-	/usr/bin/python3 -c 'import xml.dom.minidom as m; d = m.parse("gaps.svg")
-assert len(d.getElementsByTagName("polyline")[0].getAttribute("points").split()) > 10
-assert any(t.firstChild.data.endswith(" ms") for t in d.getElementsByTagName("title"))'
 }
 
 # A block is not compared with itself: what the sender does not put is found.

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""The same as blocks.c through Python. The receiver draws what arrived over time, with the gaps, as SVG (--plot FILE).
+"""The same as blocks.c through Python.
 
-    blocks.py receive --nics LIST --handle FILE [--plot FILE.svg]
+    blocks.py receive --nics LIST --handle FILE
     blocks.py send --nics LIST --handle FILE [--blocks N] [--bytes B] [--seed S] [--faults N] [--cut]
 """
 
@@ -16,7 +16,6 @@ import time
 
 import dualrail
 from dualrail import lib
-from plot import draw
 
 NOTE = struct.Struct("=QQIIII")  # seed, round, blocks, bytes, last, wrong: struct note of blocks.c
 WAIT_S = 60
@@ -32,24 +31,18 @@ class Blocks:
         self.end = dualrail.Endpoint(args.nics, hold_down_ms=100)
         self.memory = [bytearray(args.bytes) for _ in range(args.blocks)]
         self.peer = None
-        self.switches = []  # (time, gap in ns, text), failures only
-        self.arrived = []  # (time, bytes so far)
-
-    def sample(self):
-        if self.peer and self.args.role == "receive":
-            self.arrived.append((time.monotonic(), dualrail.stats(self.peer).received_bytes))
+        self.gaps_ns = []  # of failures only
 
     def wait(self, kind):
         until = time.monotonic() + WAIT_S
         while time.monotonic() < until:
-            self.sample()
             ev = self.end.next()
             if not ev:
-                select.select([self.end], [], [], 0.001 if self.args.plot else 1)
+                select.select([self.end], [], [], 1)
                 continue
             if ev.kind == lib.DUALRAIL_SWITCHED and ev.code == 0:
                 print(f"lane {ev.lane} switched: {ev.text}, gap {max(ev.gap_ns, 0) / 1e6:.3f} ms", flush=True)
-                self.switches.append((time.monotonic(), ev.gap_ns, ev.text))
+                self.gaps_ns.append(ev.gap_ns)
             if ev.kind == kind:
                 return ev
             if ev.kind == lib.DUALRAIL_CLOSED:
@@ -72,11 +65,8 @@ def receive(b):
         compared, wrong = compared + blocks, wrong + bad
         dualrail.put(b.peer, [], NOTE.pack(seed, number, blocks, size, last, bad))
     b.wait(lib.DUALRAIL_CLOSED)
-    gap = max((g for _, g, _ in b.switches), default=0)
-    print(f"{compared} blocks compared, {wrong} wrong, {len(b.switches)} switches, longest gap {gap / 1e6:.3f} ms")
-    if b.args.plot:
-        with open(b.args.plot, "w", encoding="ascii") as f:
-            f.write(draw(b.arrived, b.switches))
+    gap = max(b.gaps_ns, default=0)
+    print(f"{compared} blocks compared, {wrong} wrong, {len(b.gaps_ns)} switches, longest gap {gap / 1e6:.3f} ms")
     return wrong
 
 
@@ -138,7 +128,6 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--faults", type=int, default=1)
     p.add_argument("--cut", action="store_true")
-    p.add_argument("--plot")
     args = p.parse_args()
     b = Blocks(args)
     wrong = send(b) if args.role == "send" else receive(b)
