@@ -228,7 +228,7 @@ every_metric() {
 	local metrics=$BATS_TEST_DIRNAME/../../scripts/metrics
 	command -v promtool >/dev/null || skip "promtool is not installed (Debian: prometheus)"
 	promtool check rules "$metrics/alerts.yaml"
-	promtool test rules "$metrics/alerts_test.yaml"
+	promtool test rules "$BATS_TEST_DIRNAME/../fixtures/alerts_test.yaml"
 	"$BATS_TEST_DIRNAME/../metricnames.py" "$metrics/dashboard.json" "$metrics/alerts.yaml" /dev/null --expressions panels.yaml || :
 	promtool check rules panels.yaml
 }
