@@ -109,6 +109,7 @@ def cmd_figure(rows, key, title, value, bar, verdict):
                "verdict": verdict})
 
 
+BROKEN = ("lost", "duplicated", "reordered", "corrupted")
 PARTS = ("detect", "fence", "handshake", "replay", "first_delivery")
 
 
@@ -143,19 +144,33 @@ def excess_us(row):
     return row["gap_us"] - cadence - (row["replayed_bytes"] or 0) * 8 / before / 1e3
 
 
-def cmd_gaps(rows, doc_path, key, title, bar, mode="gap"):
-    """One line for one campaign. mode excess: the bar is about the gap's excess (see excess_us)."""
-    doc = load(doc_path)
-    faults = doc["failover"]["faults"]
+def early(doc):
+    """Switches of --detect conservative for another reason than the NIC's completion error."""
+    if doc["detection"]["mode"] != "conservative":
+        return 0
+    return sum(not s["planned"] and s["self_detected"] and s["trial"] is not None
+               and s["error"] not in ("ETIMEDOUT", "EREMOTEIO") for s in doc["failover"]["switches"])
+
+
+def cmd_gaps(rows, paths, key, title, bar, mode="gap"):
+    """One line for one campaign, of whose documents the paths stand with commas between them.
+    mode excess: the bar is about the gap's excess (see excess_us)."""
+    docs = [load(path) for path in paths.split(",")]
+    faults = [fault for doc in docs for fault in doc["failover"]["faults"]]
     hit = [f for f in faults if f["verdict"] != "MISSED_FAULT"]
     gaps = known(hit, "gap_us")
     excess = [x for x in map(excess_us, hit) if x is not None]
     verdicts = {}
     for fault in faults:
         verdicts[fault["verdict"]] = verdicts.get(fault["verdict"], 0) + 1
-    data = doc["integrity"]
-    broken = sum(data[k] or 0 for k in ("lost", "duplicated", "reordered", "corrupted"))
-    bad = broken or any(v not in ("PASS", "MISSED_FAULT") for v in verdicts)
+    data = {k: sum(doc["integrity"][k] or 0 for doc in docs) for k in BROKEN}
+    false = sum(doc["failover"]["false_failovers"] or 0 for doc in docs)
+    if false:
+        verdicts["switches without a fault"] = false
+    if any(map(early, docs)):
+        verdicts["switches before the NIC gave up"] = sum(map(early, docs))
+    broken = any(data.values()) or any(v not in ("PASS", "MISSED_FAULT") for v in verdicts)
+    bad = broken or not faults
     judged = gap_bars(bar, excess if mode == "excess" else gaps)
     ms = lambda values, p: percentile(values, p) / 1e3 if values else None
     add(rows, {
@@ -163,11 +178,10 @@ def cmd_gaps(rows, doc_path, key, title, bar, mode="gap"):
         "hit": len(hit), "p50": ms(gaps, 50), "p90": ms(gaps, 90), "p99": ms(gaps, 99),
         "max": ms(gaps, 100), "excess_p99": ms(excess, 99),
         "parts": {p: ms(known(hit, p + "_us"), 50) for p in PARTS},
-        "verdicts": verdicts, "integrity": data,
-        "false_failovers": doc["failover"]["false_failovers"],
-        "bar": bar, "verdict": "failed" if bad or not faults else judged,
-        "bound_ms": doc["detection"]["bound_ms"], "gap_values_us": gaps})
-    return 1 if bad or not faults else 0
+        "verdicts": verdicts, "integrity": data, "false_failovers": false,
+        "bar": bar, "verdict": "failed" if bad else judged,
+        "bound_ms": docs[0]["detection"]["bound_ms"], "gap_values_us": gaps})
+    return 1 if bad else 0
 
 
 def cmd_gap_median(doc_path):
@@ -175,7 +189,7 @@ def cmd_gap_median(doc_path):
     doc = load(doc_path)
     hit = [f for f in doc["failover"]["faults"] if f["verdict"] != "MISSED_FAULT"]
     gaps = known(hit, "gap_us")
-    broken = any(doc["integrity"][k] for k in ("lost", "duplicated", "reordered", "corrupted"))
+    broken = any(doc["integrity"][k] for k in BROKEN)
     if broken or not gaps or any(f["verdict"] != "PASS" for f in hit):
         print(f"{doc_path}: wrong data, a failed trial or no gap", file=sys.stderr)
         return 1
@@ -216,7 +230,7 @@ def cmd_switches(doc_path):
     """Switches that nobody planned, of all ends; false failovers (or -); what broke; exit status."""
     doc = load(doc_path)
     data = doc["integrity"]
-    broken = sum(data[k] or 0 for k in ("lost", "duplicated", "reordered", "corrupted"))
+    broken = sum(data[k] or 0 for k in BROKEN)
     false = doc["failover"]["false_failovers"]
     unplanned = [s for s in doc["failover"]["switches"] if not s["planned"]]
     print(len(unplanned), "-" if false is None else false, broken, doc["exit_code"],

@@ -4,12 +4,12 @@
 # Campaigns of faults over RDMA in the lab: the gap on the receiver's clock, kind by kind, side by side.
 #
 #   scripts/lab/failover.sh BUILD [KIND:SIDE...]     six campaigns, or those named here
-#   scripts/lab/campaigns.py DOCUMENT...             the tables again, of documents from several labs
 #
 # KIND is qp-error, link-down or blackhole (silent loss of what comes in there), SIDE client or server. One
 # channel unless GPUS and CHANNELS say more. Every campaign's result document stays in BENCH_OUT, as
 # lab-failover-KIND-SIDE-MODE-HEARTBEAT.json (with LAB_TAG in front of .json): give different labs
-# different campaigns, or the same ones and a tag each, and put the documents together afterwards.
+# different campaigns, or the same ones and a tag each, and put the documents together afterwards, as one line:
+#   scripts/lab/judge.py gaps /dev/null DOCUMENT,DOCUMENT... ID TITLE -
 #
 # Environment: TRIALS (100 of each); MODES (fast), of which conservative runs with black holes alone: the
 # others are told by the NIC at once, whatever is waited for; HEARTBEATS ("100ms 20ms"), for fast; GPUS
@@ -24,7 +24,7 @@ build_tree "${1-}"
 
 # campaign KIND SIDE MODE HEARTBEAT
 campaign() {
-	local kind=$1 side=$2 mode=$3 heartbeat=$4 every=$FAULT_EVERY lasts=$FAULT_FOR doc
+	local kind=$1 side=$2 mode=$3 heartbeat=$4 every=$FAULT_EVERY lasts=$FAULT_FOR doc title
 	local fault="$kind:path=0,side=$side,at=1s"
 	doc=$BENCH_OUT/lab-failover-$kind-$side-$mode-$heartbeat$LAB_TAG.json
 	rm -f "$doc"
@@ -39,9 +39,12 @@ campaign() {
 		--chunk 32K --window 2 --ib-retry 6 --heartbeat "$heartbeat" --detect "$mode" --test failover \
 		--allow-faults --key-file "$inside/key" --hold-down "$HOLD_DOWN" --fault "$fault" || bench_failed=1
 	server_with=()
-	[[ -s $share/doc.json ]] && cp "$share/doc.json" "$doc" && documents+=("$doc") && return
-	echo "$kind at the $side, $mode, heartbeat $heartbeat: no result" >&2
-	bench_failed=1
+	title="$kind at the $side, $mode, heartbeat $heartbeat"
+	if [[ -s $share/doc.json ]] && cp "$share/doc.json" "$doc"; then
+		"${stats[@]}" gaps "$rows" "$doc" "$kind-$side-$mode-$heartbeat" "$title" - || bench_failed=1
+	else
+		figure "$kind-$side-$mode-$heartbeat" "$title" "no document" - failed
+	fi
 }
 
 (($#)) && shift
@@ -53,7 +56,6 @@ for one in "${what[@]}"; do
 		exit 1
 	}
 done
-documents=()
 bench_begin lab-failover "nft"
 for mode in $MODES; do
 	for heartbeat in $([[ $mode == conservative ]] && echo 100ms || echo "$HEARTBEATS"); do
@@ -63,5 +65,4 @@ for mode in $MODES; do
 		done
 	done
 done
-((${#documents[@]})) && "$here/campaigns.py" "${documents[@]}" || bench_failed=1
-exit "$bench_failed"
+bench_end
