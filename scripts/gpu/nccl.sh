@@ -10,7 +10,6 @@
 #   measure  all-reduce beside NCCL's Socket transport on the same rails, alternating; NCCL_PAIRS rounds (3) of NCCL_SETS
 #            ("ha 1x1 1x2 4x4 8x2": sockets per thread x threads; "ha,VARIABLE=VALUE,..." for options of the plugin) and
 #            NCCL_SIZES (8 bytes to 128 MiB)
-#   calls    system calls for one all-reduce of 8 bytes and of 4 KiB beside Socket 1x1 (needs strace)
 #   soak     all-reduce while the active rail is cut again and again (SOAK_SECS, 60; one cut every 5 s: link down and
 #            silent loss in turns, either end); Socket in the same way, which is expected to hang. "Link Failure Convergence":
 #            from a cut until the iteration ends that it stalled. "Zero-Impact Failover": how many iterations while the
@@ -201,38 +200,6 @@ part_measure() {
 	result PASS "measured: the figures are above"
 }
 
-# called NAME WHAT: the system calls of one all-reduce, rank 0. Those that failed found nothing to do.
-called() {
-	awk -v what="$2" '
-		FNR == NR && $1 == "measure" { n = $7; next }
-		FNR < NR && $1 ~ /^(send|recv|read|write|poll|ppoll|epoll|futex)/ {
-			kind = $1 ~ /^(send|write)/ ? "send" : $1 ~ /^(recv|read)/ ? "receive" : $1 ~ /^futex/ ? "futex" : "poll"
-			done[kind] += $2 - $3; vain[kind] += $3
-		}
-		END {
-			printf "      %-20s per all-reduce: %.2f sends, %.2f receives (and %.2f in vain), %.2f polls, %.2f futex calls\n",
-				what, done["send"] / n, done["receive"] / n, vain["receive"] / n, (done["poll"] + vain["poll"]) / n, (done["futex"] + vain["futex"]) / n
-		}' "$out/$1.0" "$out/$1.strace.node0"
-}
-
-part_calls() {
-	local bytes set name vars which program=()
-	command -v strace >/dev/null || { result SKIP "system calls" "there is no strace" && return; }
-	for bytes in 8 4096; do
-		for set in ha 1x1; do
-			name=calls-$set-$bytes
-			# shellcheck disable=SC2016
-			program=(bash -c 'exec strace -f -c -U name,calls,errors --seccomp-bpf -e trace=network,read,write,readv,writev,poll,ppoll,epoll_wait,epoll_pwait,epoll_pwait2,futex -o "$0.$NCCL_HOSTID" "$@"' "$out/$name.strace" "$out/collectives")
-			vars=("${ha[@]}") which=plugin
-			[[ $set == ha ]] || vars=("${socket[@]}" NCCL_NSOCKS_PERTHREAD=1 NCCL_SOCKET_NTHREADS=1) which="Socket 1x1"
-			start "$name" 60 "${vars[@]}" -- measure "$bytes"
-			finish
-			called "$name" "$bytes B, $which"
-			[[ $rc0 == 0 && $rc1 == 0 ]] || result FAIL "system calls" "status $rc0, $rc1"
-		done
-	done
-}
-
 # data_connections NET RAIL: a filter of ss for those that moved 1 MB or more. NCCL's own connections move less.
 data_connections() {
 	enter "$1" ss -tniH state established "src $(ip -n "$1" -o -4 addr show dev "$2" | awk '{ sub("/.*", "", $4); print $4 }')" | awk '
@@ -393,22 +360,27 @@ failover_figures() {
 		END { if (n) printf "      Zero-Impact Failover: %.2f %% of %d iterations during cuts within the p99 of the others, %.2f ms\n", 100 * within / n, n, p99 / 1e6 }' "$2.times"
 }
 
-part_soak() {
-	local secs=${SOAK_SECS:-60} line
-	rm -f "$out/soak.cuts"
-	start soak $((secs + 60)) "${ha[@]}" -- soak "$secs"
-	cuts soak "$secs" down silent
+# endured NAME SECONDS KIND...: all-reduce for so long under cuts of these kinds; its figures and its result.
+endured() {
+	local name=$1 secs=$2 title="$1 (${*:3})" line
+	rm -f "$out/$name.cuts"
+	start "$name" $((secs + 60)) "${ha[@]}" -- soak "$secs"
+	cuts "$name" "${@:2}"
 	finish
-	line=$(grep '^soak' "$out/soak.0")
-	by_kind "$out/soak.cuts" "$out/soak.0"
+	line=$(grep '^soak' "$out/$name.0")
+	by_kind "$out/$name.cuts" "$out/$name.0"
+	echo "      $line; connections that switched: $(cat "$out/$name".? | grep -c 'gap .* ms')"
+	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
+		result PASS "$title: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
+	else
+		result FAIL "$title" "status $rc0, $rc1: $line; $(grep -hE 'rank [01]:' "$out/$name".? | head -n 2)"
+	fi
+}
+
+part_soak() {
+	endured soak "${SOAK_SECS:-60}" down silent
 	after_failback "$out/soak.cuts" "$out/soak.0"
 	failover_figures "$out/soak.cuts" "$out/soak"
-	echo "      $line; connections that switched: $(cat "$out"/soak.? | grep -c 'gap .* ms')"
-	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
-		result PASS "soak: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
-	else
-		result FAIL "soak" "status $rc0, $rc1: $line"
-	fi
 	[[ ${SOAK_PEER-} == 0 ]] && return
 	start soak-socket 30 "${socket[@]}" NCCL_NSOCKS_PERTHREAD=1 NCCL_SOCKET_NTHREADS=2 -- soak 10
 	sleep 6
@@ -419,22 +391,12 @@ part_soak() {
 }
 
 part_cuts() {
-	local secs=${CUTS_SECS:-24} line cut_s=1 rest_s=2 closed title="link flaps"
-	rm -f "$out/cuts.cuts" "$out/closed.log"
-	start cuts $((secs + 60)) "${ha[@]}" -- soak "$secs"
-	cuts cuts "$secs" close flap
-	finish
-	line=$(grep '^soak' "$out/cuts.0")
-	by_kind "$out/cuts.cuts" "$out/cuts.0"
+	local cut_s=1 rest_s=2 closed
+	rm -f "$out/closed.log"
+	endured cuts "${CUTS_SECS:-24}" close flap
 	closed=$(grep -c '^ESTAB\|^[0-9]' "$out/closed.log" 2>/dev/null)
-	echo "      $line; connections that ss closed: ${closed:-0}; connections that switched: $(cat "$out"/cuts.? | grep -c 'gap .* ms')"
+	echo "      connections that ss closed: ${closed:-0}"
 	((closed > 0)) || result SKIP "connections closed in mid-collective" "ss -K closed none: $(head -n 1 "$out/closed.log" 2>/dev/null)"
-	((closed > 0)) && title="connections closed, link flaps"
-	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
-		result PASS "$title: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
-	else
-		result FAIL "$title" "status $rc0, $rc1: $line; $(grep -hE 'rank [01]:' "$out"/cuts.? | head -n 2)"
-	fi
 }
 
 # Each case has processes of its own, so that one that fails stops no other.
