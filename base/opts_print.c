@@ -3,9 +3,8 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "base/mem.h"
+#include "base/fields.h"
 #include "base/opts_priv.h"
-#include "base/text.h"
 #include "base/units.h"
 
 /* --help and the echoes of the effective options, made from the table. */
@@ -229,29 +228,13 @@ static json_t *list_json(const struct dr_opt_list *list)
 	return array;
 }
 
-/* An argument need not be UTF-8 (a file name, for example): then it is cleaned. */
-static json_t *text_json(const char *s)
-{
-	json_t *v = json_string(s);
-
-	if (v)
-		return v;
-	char *copy = dr_strdup(s);
-	if (!copy)
-		return NULL;
-	dr_text_copy(copy, strlen(s) + 1, s);
-	v = json_string(copy);
-	dr_free(copy);
-	return v;
-}
-
 static json_t *texts_json(const struct dr_opt *row, const struct dr_opt_text *t)
 {
 	if (!row->repeat)
-		return t ? text_json(t->text) : json_null();
+		return t ? dr_json_text(t->text) : json_null();
 	json_t *array = json_array();
 	for (; array && t; t = STAILQ_NEXT(t, next))
-		json_array_append_new(array, text_json(t->text));
+		json_array_append_new(array, dr_json_text(t->text));
 	return array;
 }
 
@@ -265,7 +248,8 @@ static json_t *value_json(const struct dr_opts *o, size_t i)
 	case DR_OPT_FLAG:
 		return json_boolean(*(const bool *)v);
 	case DR_OPT_STRING:
-		return *(const char *const *)v ? text_json(*(const char *const *)v) : json_null();
+		return *(const char *const *)v ? dr_json_text(*(const char *const *)v)
+					       : json_null();
 	case DR_OPT_SIZE:
 	case DR_OPT_UINT:
 		if (o->value[i].source == DR_SRC_UNSET)
