@@ -11,13 +11,13 @@
 # the processors meanwhile. The last line is `N passed, N failed, N skipped`, and the exit status 1 if one failed.
 #
 # Namespaces need root. What needs a GPU is scripts/gpu/nccl.sh's.
-# Environment: BUILD (build/release); PAIRS (15) of a ratio, MS (150) of one of its runs; SEEDS (1000) of gate 7; HOURS (0.01)
-# of gate 9, e.g. HOURS=24 scripts/gates.sh 9, with BUILD of a sanitizer if wanted.
+# Environment: BUILD (build/release); PAIRS (15) of a ratio, MS (150) of one of its runs; SIZES ("8 8M") of gate 1 beside Socket;
+# SEEDS (1000) of gate 7; HOURS (0.01) of gate 9, e.g. HOURS=24 scripts/gates.sh 9, with BUILD of a sanitizer if wanted.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 PATH=$PATH:/usr/sbin:/sbin
-: "${BUILD:=$root/build/release}" "${PAIRS:=15}" "${MS:=150}" "${SEEDS:=1000}" "${HOURS:=0.01}"
+: "${BUILD:=$root/build/release}" "${PAIRS:=15}" "${MS:=150}" "${SIZES:=8 8M}" "${SEEDS:=1000}" "${HOURS:=0.01}"
 A=drgate$$a B=drgate$$b
 # shellcheck source=scripts/results.sh
 source "$root/scripts/results.sh"
@@ -284,7 +284,7 @@ gate1() {
 		beside "$size" HA_NCCL_ENABLE_BACKUP=0 HA_NCCL_ENABLE_BACKUP=1 >"$work/pairs"
 		judge 1 1.01 "time of an exchange of $size bytes, with the second path beside without"
 	done
-	for size in 8 8M; do
+	for size in $SIZES; do
 		run "$exchange" --netns "$A,$B" --pairs "$PAIRS" --ms "$MS" --sizes "$size" "$plugin"
 		awk 'NF == 3 && $1 ~ /^[0-9]+$/ { print $3, $2 }' "$work/out" >"$work/pairs"
 		judge 1 1.01 "time of an exchange of $size bytes, beside the way of NCCL's Socket transport" \

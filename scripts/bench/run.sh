@@ -4,7 +4,7 @@
 #
 #   scripts/bench/run.sh [BUILD [NAME...]]
 #
-# BUILD: the build tree (build/release). NAMEs: bw1 defaults lat cpu instructions multiprocess plugin failover mptcp
+# BUILD: the build tree (build/release). NAMEs: bw1 defaults lat cpu instructions multiprocess failover mptcp
 # false secure hosted (all of them, hours with the defaults; BENCH_PAIRS, TRIALS and SECS make them shorter). Each is a
 # script beside this one. Results: BENCH_OUT (build/bench)/NAME.json and summary.md.
 #
@@ -19,7 +19,7 @@ main() {
 	local build=${1:-$dir/../../build/release} name rc failed=0 done=()
 	shift
 	local names=("$@")
-	((${#names[@]})) || names=(bw1 defaults lat cpu instructions multiprocess plugin failover mptcp false secure hosted)
+	((${#names[@]})) || names=(bw1 defaults lat cpu instructions multiprocess failover mptcp false secure hosted)
 	mkdir -p "$BENCH_OUT"
 	for name in "${names[@]}"; do
 		[[ -x $dir/$name.sh && $name != run && $name != lib ]] || {
