@@ -27,9 +27,8 @@ set_up() {
 bench_begin mptcp nft
 set_up
 for kind in $BENCH_KINDS; do
-	said "mptcp_gap.py run --kind $kind --trials $TRIALS"
-	if python3 "$bench_dir/mptcp_gap.py" run --nodes "$ns_a" "$ns_b" --host "${rail[0]}" --kind "$kind" \
-		--trials "$TRIALS" >"$work/gaps"; then
+	said "mptcp_gap.py run $kind $TRIALS"
+	if python3 "$bench_dir/mptcp_gap.py" run "$kind" "$TRIALS" "${rail[0]}" "$ns_a" "$ns_b" >"$work/gaps"; then
 		"${stats[@]}" gap-list "$rows" "mptcp-$kind" "MPTCP, $kind" "-" <"$work/gaps"
 	else
 		figure "mptcp-$kind" "MPTCP, $kind" "did not run" "-" failed

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One MPTCP stream between two network namespaces, its first link cut: the receiver's gap in us.
 
-  mptcp_gap.py run --nodes A B --host ADDRESS --kind link-down|blackhole --trials N
+  mptcp_gap.py run link-down|blackhole TRIALS HOST A B
   mptcp_gap.py receive            (started by run, in B) prints its port, then "start end" of gaps and "now now" while data flow
   mptcp_gap.py send HOST PORT     (started by run, in A) prints "ready" when both subflows are there
 """
-import argparse
 import select
 import socket
 import subprocess
@@ -103,14 +102,14 @@ def gap_of(receiver, cut_ns):
     return None
 
 
-def trial(args, fault):
+def trial(host, fault):
     me = [sys.executable, __file__]
-    enter = [["ip", "netns", "exec", node] for node in args.nodes]
+    enter = [["ip", "netns", "exec", node] for node in fault.nodes]
     receiver = subprocess.Popen(enter[1] + me + ["receive"], stdout=subprocess.PIPE, bufsize=0)
     sender = None
     try:
         port = line(receiver, 10)
-        sender = subprocess.Popen(enter[0] + me + ["send", args.host, port], stdout=subprocess.PIPE,
+        sender = subprocess.Popen(enter[0] + me + ["send", host, port], stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL, bufsize=0)
         if line(sender, 10) != "ready":
             raise RuntimeError("the second subflow did not come up")
@@ -128,36 +127,13 @@ def trial(args, fault):
                 child.wait()
 
 
-def run(args):
-    fault = Fault(args.kind, args.nodes)
-    for i in range(args.trials):
-        gap_ns = trial(args, fault)
+def run(kind, trials, host, *nodes):
+    for i in range(int(trials)):
+        gap_ns = trial(host, Fault(kind, nodes))
         gap_us = LIMIT_S * 1e6 if gap_ns is None else gap_ns / 1e3
         print(gap_us, flush=True)
-        print(f"  mptcp {args.kind} {i + 1}/{args.trials}: {gap_us / 1e3:.1f} ms", file=sys.stderr)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    sub = parser.add_subparsers(dest="role", required=True)
-    sub.add_parser("receive")
-    sender = sub.add_parser("send")
-    sender.add_argument("host")
-    sender.add_argument("port")
-    runner = sub.add_parser("run")
-    runner.add_argument("--nodes", nargs=2, required=True)
-    runner.add_argument("--host", required=True)
-    runner.add_argument("--kind", choices=["link-down", "blackhole"], required=True)
-    runner.add_argument("--trials", type=int, default=20)
-    args = parser.parse_args()
-    if args.role == "receive":
-        receive()
-    elif args.role == "send":
-        send(args.host, args.port)
-    else:
-        run(args)
+        print(f"  mptcp {kind} {i + 1}/{trials}: {gap_us / 1e3:.1f} ms", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main()
+    {"receive": receive, "send": send, "run": run}[sys.argv[1]](*sys.argv[2:])
