@@ -41,32 +41,6 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# Reads TAP of $1 (named $2). Sets seen (results found) and bad (failures among them).
-read_tap() {
-	local line reason=''
-	seen=0 bad=0
-	while IFS= read -r line; do
-		if [[ $line =~ ^SKIP:\ (.*) ]]; then
-			reason=${BASH_REMATCH[1]}
-		elif [[ $line =~ ^(not\ )?ok\ [0-9]+\ (-\ )?(.*)\ *#\ [Ss][Kk][Ii][Pp]\ ?(.*)$ ]]; then
-			# bats: "ok 1 name # skip reason"; cmocka: "not ok 1 # SKIP name".
-			seen=$((seen + 1))
-			if [[ ${BASH_REMATCH[3]} ]]; then
-				result SKIP "$2: ${BASH_REMATCH[3]% }" "${BASH_REMATCH[4]:-no reason given}"
-			else
-				result SKIP "$2: ${BASH_REMATCH[4]}" "${reason:-no reason given}"
-			fi
-			reason=
-		elif [[ $line =~ ^not\ ok\ [0-9]+\ (-\ )?(.*)$ ]]; then
-			seen=$((seen + 1)) bad=$((bad + 1))
-			result FAIL "$2: ${BASH_REMATCH[2]}"
-		elif [[ $line =~ ^ok\ [0-9]+\ (-\ )?(.*)$ ]]; then
-			seen=$((seen + 1))
-			result PASS "$2: ${BASH_REMATCH[2]}"
-		fi
-	done <"$1"
-}
-
 run_binary() {
 	local binary=$1 name=${1#"$build"/} log=$work/log.$lane rc
 	timeout -k 10 "$limit" env CMOCKA_MESSAGE_OUTPUT=TAP "$binary" >"$log" 2>&1 </dev/null

@@ -51,22 +51,14 @@ run() {
 
 # run_tests NAME BINARY: its tests one by one; what it measured is shown.
 run_tests() {
-	local name=$1 said='' log rc line
+	local name=$1 log rc
 	log=$(file "$name").log
 	timeout -k 10 200 env CMOCKA_MESSAGE_OUTPUT=TAP "$2" >"$log" 2>&1 </dev/null
 	rc=$?
 	((rc == 77)) && result SKIP "$name" "$(tail -n 1 "$log")" && return
-	while IFS= read -r line; do
-		if [[ $line =~ ^(not\ )?ok\ [0-9]+\ \#\ SKIP\ (.*) ]]; then
-			result SKIP "$name: ${BASH_REMATCH[2]}" "${said#SKIP: }"
-		elif [[ $line =~ ^(not\ )?ok\ [0-9]+\ (-\ )?(.*) ]]; then
-			result "$([[ ${BASH_REMATCH[1]} ]] && echo FAIL || echo PASS)" "$name: ${BASH_REMATCH[3]}"
-		elif [[ ! $line =~ ^(1\.\.|SKIP:|# ok|# not ok) ]]; then
-			echo "      | $line"
-		fi
-		said=$line
-	done <"$log"
-	((rc == 0)) || grep -q '^not ok' "$log" || result FAIL "$name" "exit status $rc"
+	grep -vE '^(1\.\.|SKIP:|(# )?(not )?ok )' "$log" | sed 's/^/      | /'
+	read_tap "$log" "$name"
+	((rc == 0 || bad)) || result FAIL "$name" "exit status $rc"
 }
 
 # Every test of a part is skipped for one reason.
