@@ -12,8 +12,8 @@
 #   counts   packets, work requests, completions and system calls per message, both guests together, of one
 #            rail, of two rails (a shadow path), and of two with heartbeats every 10 ms; without is every 10 s
 #
-# Guests are emulated: only the ratios mean something, and they are judged with +-15 % (judge.py).
-# Several labs can share the work; judge.py merge FILE... puts their results together.
+# Guests are emulated: only the ratios mean something, and they are judged with +-15 %. Several labs can
+# share the work; BENCH_HALF_WIDTH=0.15 scripts/bench/stats.py merge FILE... puts their results together.
 # Environment: BENCH_PAIRS (15), BENCH_OUT (build/bench), BENCH_SECS (3, of one bandwidth run), BENCH_MIB
 # (256, what a run of counts moves), BENCH_ITERS (2000, round trips), LAB_NICE. A lab that is up is used.
 # shellcheck source=scripts/lab/lib.sh

@@ -9,7 +9,7 @@
 # channel unless GPUS and CHANNELS say more. Every campaign's result document stays in BENCH_OUT, as
 # lab-failover-KIND-SIDE-MODE-HEARTBEAT.json (with LAB_TAG in front of .json): give different labs
 # different campaigns, or the same ones and a tag each, and put the documents together afterwards, as one line:
-#   scripts/lab/judge.py gaps /dev/null DOCUMENT,DOCUMENT... ID TITLE -
+#   scripts/bench/stats.py gaps /dev/null DOCUMENT,DOCUMENT... ID TITLE -
 #
 # Environment: TRIALS (100 of each); MODES (fast), of which conservative runs with black holes alone: the
 # others are told by the NIC at once, whatever is waited for; HEARTBEATS ("100ms 20ms"), for fast; GPUS
