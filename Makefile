@@ -72,7 +72,7 @@ NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # README.md and the documents keep their places to each other, for their links.
 DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/*) \
-	$(wildcard docs/examples/kvblocks/*.*) \
+	$(wildcard docs/examples/*.c docs/examples/kvblocks/*.*) \
 	$(sort $(shell find k8s scripts/slurm scripts/metrics -type f 2>/dev/null))
 # Of the files of others in the report page.
 NOTICES   := orchestrator/checks/report/uPlot.LICENSE
@@ -348,9 +348,10 @@ $(B)/schema/result.json: $(B)/dualrail
 .PHONY: schemas
 
 man: $(B)/dualrail.1 $(B)/man3/libdualrail.3 ## the manual pages, of the program and of the library
-$(B)/man3/libdualrail.3: $(HEADERS) scripts/man3.awk VERSION
+$(B)/man3/libdualrail.3: $(HEADERS) docs/examples/put.c scripts/man3.awk VERSION
 	$(call SAY,MAN,$(@D))
-	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v dir=$(@D) -v version=$(VERSION) -f scripts/man3.awk $(HEADERS)
+	$(Q)rm -rf $(@D) && mkdir -p $(@D) && awk -v dir=$(@D) -v version=$(VERSION) -v example=docs/examples/put.c \
+	  -f scripts/man3.awk $(HEADERS)
 $(B)/dualrail.1: $(B)/dualrail
 	$(call SAY,MAN,$@)
 	$(Q)$< --man > $@.tmp && mv $@.tmp $@

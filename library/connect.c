@@ -164,9 +164,8 @@ static void manager_params(const struct dualrail_peer *p, const struct rails *r,
 
 static int open_channel(struct dualrail_peer *p, unsigned i, struct dr_err *e)
 {
-	unsigned primary = i < 2 ? 0 : (i / 2 - 1) % p->n_rails;
-	struct dr_manager_channel spec = { .primary = primary,
-		.shadow = (primary + 1) % p->n_rails,
+	struct dr_manager_channel spec = { .primary = dr_lib_rail(p, i, 0),
+		.shadow = dr_lib_rail(p, i, 1),
 		.sender = (i % 2 == 0) == p->connector };
 	static uint8_t nothing[8];
 	const struct dr_memory m = { .base = nothing, .len = sizeof(nothing) };

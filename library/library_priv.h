@@ -176,6 +176,8 @@ int dr_lib_error(struct dualrail_error *to, const struct dr_err *e);
 /* A new one with room for len bytes of data; NULL: no memory. */
 struct dr_lib_event *dr_lib_event(struct dualrail_peer *p, int kind, size_t len);
 void dr_lib_event_put(struct dualrail *d, struct dr_lib_event *v);
+/* The rail of a channel's path; channels 0 and 1 are of requests and notes. */
+unsigned dr_lib_rail(const struct dualrail_peer *p, unsigned channel, unsigned path);
 /* Forgets those of p. */
 void dr_lib_events_drop(struct dualrail_peer *p);
 

@@ -54,6 +54,16 @@ static void drop_chunks(struct dualrail_peer *p)
 	p->announced = p->asked = 0;
 }
 
+unsigned dr_lib_rail(const struct dualrail_peer *p, unsigned channel, unsigned path)
+{
+	return ((channel < 2 ? 0 : channel / 2 - 1) + path) % p->n_rails;
+}
+
+static const char *ifname(const struct dualrail_peer *p, struct dr_channel *ch, unsigned path)
+{
+	return p->rail[dr_lib_rail(p, dr_channel_id(ch), path)].ifname;
+}
+
 /* ---- callbacks of the manager ---- */
 
 static void switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
@@ -67,7 +77,8 @@ static void switched(void *arg, struct dr_channel *ch, const struct dr_switch_re
 	v->e.lane = dr_channel_id(ch);
 	if (!dr_channel_is_sender(ch))
 		v->e.gap_ns = dr_switch_gap(rec);
-	snprintf(v->text, sizeof(v->text), "%s", rec->cause);
+	snprintf(v->text, sizeof(v->text), "%s -> %s%s%.200s", ifname(p, ch, rec->from),
+		ifname(p, ch, rec->to), rec->cause[0] ? ": " : "", rec->cause);
 	dr_lib_event_put(p->d, v);
 }
 
@@ -77,7 +88,7 @@ static void protection(void *arg, struct dr_channel *ch, bool prot, unsigned pat
 	bool *exposed = &p->exposed[dr_channel_id(ch)];
 	struct dr_lib_event *v;
 
-	(void)path, (void)now;
+	(void)now;
 	/* Until it has connected it is not protected yet, and nobody is told. */
 	if (p->state != DR_LIB_UP || *exposed == !prot)
 		return;
@@ -86,6 +97,7 @@ static void protection(void *arg, struct dr_channel *ch, bool prot, unsigned pat
 	if (!v)
 		return;
 	v->e.lane = dr_channel_id(ch);
+	snprintf(v->text, sizeof(v->text), "%s", ifname(p, ch, path));
 	dr_lib_event_put(p->d, v);
 }
 
@@ -374,13 +386,10 @@ int dualrail_cut(struct dualrail_peer *p, uint32_t nic)
 	dr_lib_lock(p->d);
 	if (p->state == DR_LIB_UP)
 		rc = nic < p->n_rails ? 0 : -EINVAL;
-	for (unsigned i = 0; i < 2 + 2 * p->lanes && rc == 0; i++) {
-		unsigned primary = i < 2 ? 0 : (i / 2 - 1) % p->n_rails;
-		unsigned shadow = (primary + 1) % p->n_rails;
-
-		if (primary == nic || shadow == nic)
-			dr_channel_break_path(p->ch[i], primary != nic, dr_now_ns());
-	}
+	for (unsigned i = 0; i < 2 + 2 * p->lanes && rc == 0; i++)
+		for (unsigned path = 0; path < DR_PATHS; path++)
+			if (dr_lib_rail(p, i, path) == nic)
+				dr_channel_break_path(p->ch[i], path, dr_now_ns());
 	dr_lib_unlock(p->d);
 	return rc;
 }

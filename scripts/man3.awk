@@ -2,7 +2,7 @@
 # Writes the manual pages of section 3 from the public header: a page for each function, from the comment above its
 # declaration, and libdualrail.3, from the comment at the head and the declarations of types.
 #
-#   awk -v dir=DIR -v version=VERSION -f scripts/man3.awk library/dualrail.h
+#   awk -v dir=DIR -v version=VERSION -v example=FILE.c -f scripts/man3.awk library/dualrail.h
 function plain(text) {
 	gsub(/\\/, "\\e", text)
 	gsub(/-/, "\\-", text)
@@ -95,6 +95,10 @@ END {
 	prose(head)
 	print ".SH TYPES" >file
 	code(types)
+	print ".SH EXAMPLE" >file
+	while ((getline line <example) > 0)
+		text = text == "" ? line : text "\n" line
+	code(text)
 	for (i = 1; i <= n; i++)
 		list = list ".BR " names[i] " (3),\n"
 	finish(list ".BR dualrail (1)")

@@ -43,12 +43,27 @@ both() {
 	ends "$pid" 0
 	ends "$receiver" 0
 	every_block_is_right 64
+	grep -E '^lane [0-9]+ switched: lo -> lo' receive.out send.out
 	[[ $(stat -c %a handle) == 600 ]]
 }
 
 @test "the example moves blocks between two processes; connections are aborted under the data, and every block is right" {
 	build_example
 	both ./blocks
+}
+
+@test "the example of libdualrail(3) compiles and moves its bytes" {
+	cc -std=c11 -D_POSIX_C_SOURCE=200809L -Wall -Wextra -Werror -O2 -I"$DR_ROOT/library" "$DR_ROOT/docs/examples/put.c" \
+		-L"$DR_BUILD" -ldualrail -o put
+	local receiver
+	background receive ./put handle receive
+	receiver=$pid
+	wait_for test -s handle
+	background send ./put handle send
+	ends "$pid" 0
+	ends "$receiver" 0
+	grep -x 'received 67108864 bytes: all' receive.out
+	[[ ! -d $DR_BUILD/man3 ]] || grep -q '^.SH EXAMPLE' "$DR_BUILD/man3/libdualrail.3"
 }
 
 # bats test_tags=nightly
