@@ -11,8 +11,9 @@
  *  1. The data path does nothing for this: the main thread reads relaxed counters, and asks for a snapshot only when the
  *     one before has been answered.
  *  2. Sums never fall while the process runs: a row is what earlier sessions left plus what this one has.
- *  3. What is a state and no sum is 0 when no session runs; the state of a rail is unknown.
- *  4. A loss of a rail in the failover test is none of its losses: the test causes it.
+ *  3. Bytes of a GPU and of its paths are of one snapshot: those of the paths have the replays too, and are never behind.
+ *  4. What is a state and no sum is 0 when no session runs; the state of a rail is unknown.
+ *  5. A loss of a rail in the failover test is none of its losses: the test causes it.
  */
 enum { LIVE_NS = 500 * 1000 * 1000 };
 
@@ -48,15 +49,13 @@ static void gpu_row(const struct dr_local *l, const struct dr_local_gpu *g)
 
 	r.in_flight = r.unprotected = 0;
 	for (const struct dr_local_channel *ch = l->channel; ch < l->end; ch++) {
-		struct dr_live live = dr_local_live(ch);
+		struct dr_channel_stats st = dr_local_stats(ch);
 
 		if (ch->gpu != g)
 			continue;
-		r.tx_bytes += (int64_t)live.bytes_tx;
-		r.rx_bytes += (int64_t)live.bytes_rx;
-		r.tx_chunks += (int64_t)live.chunks_tx;
-		r.rx_chunks += (int64_t)live.chunks_rx;
-		r.in_flight += l->live_due_ns ? (int64_t)live.in_flight : 0;
+		*(ch->sends ? &r.tx_bytes : &r.rx_bytes) += (int64_t)st.bytes;
+		*(ch->sends ? &r.tx_chunks : &r.rx_chunks) += (int64_t)st.messages;
+		r.in_flight += l->live_due_ns ? (int64_t)dr_local_live(ch).in_flight : 0;
 		r.unprotected += l->live_due_ns && g->ready && !ch->both_up;
 	}
 	r.failovers += g->live.failovers;
@@ -80,7 +79,6 @@ static void rail_base(struct dr_local *l, unsigned rail)
 	}
 }
 
-/* As of the last snapshot, but for the path in use. */
 static void path_row(const struct dr_local *l, const struct dr_local_gpu *g, unsigned path)
 {
 	struct dr_live_path_row r = g->live_path_base[path];

@@ -123,6 +123,15 @@ grows() {
 	wait_for metric "$1" "$2" ">" "$before"
 }
 
+# paths_have_all PORT tx|rx: the bytes of GPU 0's paths, which have replays too, are not behind those of the GPU.
+paths_have_all() {
+	local gpu
+	metric "$1" "dualrail_gpu_$2_bytes_total{gpu=\"0\"}" ">" 0
+	gpu=$value
+	awk -v s="dualrail_path_$2_bytes_total{gpu=\"0\"," -v gpu="$gpu" \
+		'index($0, s) == 1 { n += $NF } END { if (n < gpu) print n, "of", gpu; exit n < gpu }' page.prom
+}
+
 @test "--metrics-listen: both ends have a page before, during and after a session, and its figures grow" {
 	local s c gpu='{gpu="0"}' path='{gpu="0",path="0"}'
 	free_port
@@ -139,6 +148,8 @@ grows() {
 	grows "$c" "dualrail_path_tx_bytes_total$path"
 	grows "$s" "dualrail_path_rx_bytes_total$path"
 	metric "$s" dualrail_session_active == 1
+	paths_have_all "$c" tx
+	paths_have_all "$s" rx
 	metric "$c" "dualrail_path_channels_active$path" == 2
 	metric "$c" "dualrail_path_channels_connected$path" == 2
 	grep -q '^dualrail_rail_state{rail="0",nic="[^"]*"} 0$' page.prom
