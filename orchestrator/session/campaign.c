@@ -359,6 +359,45 @@ static int wait_went_on(struct dr_client *c, int64_t ns)
 	return rc;
 }
 
+static bool complete(struct dr_client *c, const struct dr_trial *t)
+{
+	return (!t->expects_switch || dr_trial_complete(c, t)) &&
+	       (!t->by_transport || dr_trial_gaps_complete(c, t));
+}
+
+static int gather(struct dr_client *c, const struct dr_trial *t)
+{
+	int64_t deadline = dr_now_ns() + RECORDS_NS;
+	int rc;
+
+	do {
+		rc = dr_client_collect(c, deadline - dr_now_ns());
+		if (rc || t->idle || complete(c, t))
+			break;
+		rc = dr_client_sleep(c, POLL_NS);
+	} while (rc == 0 && dr_now_ns() < deadline);
+	return rc == -ETIMEDOUT ? 0 : rc;
+}
+
+/* The user has broken the path, and waits to hear that it was seen. */
+static int tell_repair(struct dr_client *c, struct dr_trial *t)
+{
+	char line[128];
+	int rc = gather(c, t);
+
+	dr_trial_claim(c, t);
+	struct dr_trial so_far = *t;
+
+	dr_trial_figures(c, &so_far);
+	if (rc || so_far.row.gap_ns == DR_UNSET)
+		return rc;
+	snprintf(line, sizeof(line),
+		"manual: detected after %.1f ms, data goes on after %.1f ms; repair the path now",
+		(double)so_far.row.detect_ns / 1e6, (double)so_far.row.gap_ns / 1e6);
+	dr_output_text(c->s.out, line);
+	return 0;
+}
+
 /* From the injection to the undoing. */
 static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 {
@@ -386,6 +425,8 @@ static int fault_lasts(struct dr_client *c, struct dr_trial *t)
 						     : "a switchover did not finish");
 		rc = 0;
 	}
+	if (rc == 0 && manual && t->expects_switch && !t->hang)
+		rc = tell_repair(c, t);
 	/* Of the others it is not known whether the path is broken already. */
 	if (rc == 0 && t->by_transport && dr_fault_timed(t->spec))
 		dr_trial_gaps_end(c, t);
@@ -408,26 +449,6 @@ static int comes_back(struct dr_client *c, struct dr_trial *t)
 		return rc;
 	snprintf(t->row.note, sizeof(t->row.note), "no failback in time");
 	return 0;
-}
-
-static bool complete(struct dr_client *c, const struct dr_trial *t)
-{
-	return (!t->expects_switch || dr_trial_complete(c, t)) &&
-	       (!t->by_transport || dr_trial_gaps_complete(c, t));
-}
-
-static int gather(struct dr_client *c, const struct dr_trial *t)
-{
-	int64_t deadline = dr_now_ns() + RECORDS_NS;
-	int rc;
-
-	do {
-		rc = dr_client_collect(c, deadline - dr_now_ns());
-		if (rc || t->idle || complete(c, t))
-			break;
-		rc = dr_client_sleep(c, POLL_NS);
-	} while (rc == 0 && dr_now_ns() < deadline);
-	return rc == -ETIMEDOUT ? 0 : rc;
 }
 
 static int steps(struct dr_client *c, struct dr_trial *t, int64_t not_before_ns)

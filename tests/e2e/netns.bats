@@ -76,6 +76,7 @@ on_other_rail() {
 	judge 100 holds c.json '.failover.faults | length == 1 and all(.kind == "manual" and .verdict == "PASS" and .gap_us > 0)'
 	holds c.json '.failover.faults | all([.at_monotonic_ns, .fault_to_detect_us, .fault_after_us, .undone_monotonic_ns, .failback_us] == [null, null, null, null, null])'
 	[[ $(<client.out) != *"detected later than the bound"* ]]
+	grep -E '^manual: detected after [0-9.]+ ms, data goes on after [0-9.]+ ms; repair the path now$' client.out
 }
 
 # The client's ports of its connections over rail0.
