@@ -31,8 +31,6 @@
  *  - destroy_qp and RESET take the queue pair's completions out of the CQs, unless keep_cqes
  *  - arming a CQ makes an event for the next completion, not for those that are there
  *
- * It has the GID table as one call; fail_always("query_gid_table", ...) leaves the entries, one by one.
- *
  * dev: a device's name; NULL: all. Calls are named as in libibverbs without "ibv_" ("create_qp",
  * "query_gid_ex", "post_send", "poll_cq").
  */

@@ -192,7 +192,6 @@ static int look_up_lid(struct dr_verbs_dev *d)
 
 int dr_verbs_dev_gid(struct dr_verbs_dev *d)
 {
-	struct ibv_port_attr a = { 0 };
 	uint32_t was = d->gid_index;
 	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
@@ -202,9 +201,7 @@ int dr_verbs_dev_gid(struct dr_verbs_dev *d)
 		return look_up_lid(d);
 	if (dr_verbs_gid_at(d->ibv, d->ctx, d->port, was, &g) == 0 && is_ours(d, &g))
 		return 0;
-	if (d->ibv->query_port(d->ctx, d->port, &a))
-		return -ENOENT;
-	dr_verbs_gids_begin(&gids, d->ibv, d->ctx, d->port, a.gid_tbl_len);
+	dr_verbs_gids_begin(&gids, d->ibv, d->ctx, d->port);
 	while (!found && dr_verbs_gids_next(&gids, &g))
 		found = is_ours(d, &g);
 	dr_verbs_gids_end(&gids);

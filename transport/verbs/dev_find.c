@@ -36,14 +36,11 @@ static bool sysfs_has(const struct ibv_device *dev, uint8_t port, const char *if
 bool dr_verbs_netdev_of_port(
 	const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, char *ifname)
 {
-	struct ibv_port_attr pa = { 0 };
 	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
 	bool found = false;
 
-	if (ibv->query_port(ctx, port, &pa))
-		return false;
-	dr_verbs_gids_begin(&gids, ibv, ctx, port, pa.gid_tbl_len);
+	dr_verbs_gids_begin(&gids, ibv, ctx, port);
 	while (!found && dr_verbs_gids_next(&gids, &g))
 		found = g.ndev_ifindex && if_indextoname(g.ndev_ifindex, ifname);
 	dr_verbs_gids_end(&gids);
@@ -149,7 +146,7 @@ static int rank_roce(const struct dr_ibv *ibv, const struct wanted *w, struct dr
 	struct dr_verbs_gids gids;
 	struct ibv_gid_entry g;
 
-	dr_verbs_gids_begin(&gids, ibv, p->ctx, p->port, p->pattr.gid_tbl_len);
+	dr_verbs_gids_begin(&gids, ibv, p->ctx, p->port);
 	while (best < RANK_V2 && dr_verbs_gids_next(&gids, &g)) {
 		int rank = RANK_NETDEV;
 

@@ -7,9 +7,8 @@
 #include <string.h>
 
 /*
- * GID tables. One call brings the valid entries of all ports of a device (rdma-core 32; the library makes
- * up for a kernel that has no such command). Where the symbol is missing, or the call fails, entries are
- * asked for one by one: a system call for each place, of which software RoCE has 1024.
+ * GID tables. One call brings the valid entries of all ports of a device; the library makes up for
+ * a kernel that has no such command. Software RoCE has 1024 places.
  */
 
 static bool is_none(const union ibv_gid *gid)
@@ -47,39 +46,22 @@ static size_t places(const struct dr_ibv *ibv, struct ibv_context *ctx)
 	return n;
 }
 
-void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, struct ibv_context *ctx,
-	uint8_t port, int table_len)
+void dr_verbs_gids_begin(
+	struct dr_verbs_gids *g, const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port)
 {
-	size_t max = ibv->query_gid_table ? places(ibv, ctx) : 0;
+	size_t max = places(ibv, ctx);
 
-	*g = (struct dr_verbs_gids){
-		.ibv = ibv, .ctx = ctx, .port = port, .end = table_len > 0 ? (size_t)table_len : 0
-	};
-	if (max > 0)
-		g->all = dr_calloc(max, sizeof(*g->all));
-	if (!g->all)
-		return;
-	ssize_t n = ibv->query_gid_table(ctx, g->all, max, 0, sizeof(*g->all));
-	if (n >= 0 && (size_t)n <= max) {
-		g->end = (size_t)n;
-		return;
-	}
-	dr_free(g->all);
-	g->all = NULL;
+	*g = (struct dr_verbs_gids){ .port = port };
+	g->all = max > 0 ? dr_calloc(max, sizeof(*g->all)) : NULL;
+	ssize_t n = g->all ? ibv->query_gid_table(ctx, g->all, max, 0, sizeof(*g->all)) : 0;
+	g->end = n > 0 && (size_t)n <= max ? (size_t)n : 0;
 }
 
 bool dr_verbs_gids_next(struct dr_verbs_gids *g, struct ibv_gid_entry *out)
 {
 	while (g->at < g->end) {
-		size_t i = g->at++;
-
-		if (!g->all && dr_verbs_gid_at(g->ibv, g->ctx, g->port, (uint32_t)i, out))
-			continue;
-		if (g->all)
-			*out = g->all[i];
-		else
-			out->gid_index = (uint32_t)i;
-		if (!g->all || (out->port_num == g->port && !is_none(&out->gid)))
+		*out = g->all[g->at++];
+		if (out->port_num == g->port && !is_none(&out->gid))
 			return true;
 	}
 	return false;
@@ -88,5 +70,4 @@ bool dr_verbs_gids_next(struct dr_verbs_gids *g, struct ibv_gid_entry *out)
 void dr_verbs_gids_end(struct dr_verbs_gids *g)
 {
 	dr_free(g->all);
-	g->all = NULL;
 }

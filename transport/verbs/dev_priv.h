@@ -25,17 +25,15 @@ int dr_verbs_find(const struct dr_ibv *ibv, const struct dr_rail_params *rail,
 int dr_verbs_gid_at(const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port, uint32_t index,
 	struct ibv_gid_entry *out);
 
-/* A walk over the valid entries of a port's GID table, by rising index. table_len: places in it
- * (ibv_port_attr.gid_tbl_len). A port that does not answer has no entries; begin..end own the memory. */
+/* A walk over the valid entries of a port's GID table, by rising index. A port that does not answer
+ * has no entries; begin..end own the memory. */
 struct dr_verbs_gids {
-	const struct dr_ibv *ibv;
-	struct ibv_context *ctx;
 	uint8_t port;
-	struct ibv_gid_entry *all; /* of all ports; NULL: asked for one by one */
-	size_t at, end;		   /* in `all`, or indices */
+	struct ibv_gid_entry *all; /* of all ports */
+	size_t at, end;		   /* in `all` */
 };
-void dr_verbs_gids_begin(struct dr_verbs_gids *g, const struct dr_ibv *ibv, struct ibv_context *ctx,
-	uint8_t port, int table_len);
+void dr_verbs_gids_begin(
+	struct dr_verbs_gids *g, const struct dr_ibv *ibv, struct ibv_context *ctx, uint8_t port);
 bool dr_verbs_gids_next(struct dr_verbs_gids *g, struct ibv_gid_entry *out);
 void dr_verbs_gids_end(struct dr_verbs_gids *g);
 

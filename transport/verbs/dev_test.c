@@ -36,7 +36,6 @@ static struct host {
 	int opened, closed, lists;
 	const char *fail; /* this call fails with fail_errno */
 	int fail_errno;
-	bool old; /* a library without query_gid_table */
 	unsigned one_entry, tables;
 } host;
 
@@ -161,6 +160,7 @@ static struct dr_ibv fake = {
 	.query_device = query_device,
 	.query_port = query_port,
 	.query_gid_ex = query_gid_ex,
+	.query_gid_table = query_gid_table,
 	.port_state_str = port_state_str,
 };
 
@@ -192,22 +192,19 @@ static void set_gid(
 	g->ndev_ifindex = ndev;
 }
 
-/* *state: the old library. */
 static int reset(void **state)
 {
+	(void)state;
 	memset(&host, 0, sizeof(host));
-	host.old = *state != NULL;
-	fake.query_gid_table = host.old ? NULL : query_gid_table;
 	lo = if_nametoindex("lo");
 	assert_int_not_equal(lo, 0);
 	return 0;
 }
 
-/* Every context and list that was taken was given back; entries were asked for in the library's way. */
+/* Every context and list that was taken was given back. */
 static int all_given_back(void **state)
 {
 	(void)state;
-	assert_true(!host.old || host.tables == 0);
 	assert_int_equal(host.opened, host.closed);
 	assert_int_equal(host.lists, 0);
 	return 0;
@@ -362,7 +359,7 @@ static void moved_index(void **state)
 	dr_verbs_dev_close(&d);
 }
 
-/* Another value's walk costs one call a device, or one for each place of the table. */
+/* A walk costs one call a device. */
 static void table_in_one_call(void **state)
 {
 	struct dr_verbs_dev d;
@@ -371,36 +368,14 @@ static void table_in_one_call(void **state)
 	(void)state;
 	one_device();
 	assert_int_equal(open_on("lo", "10.0.0.1", NULL, &d, &e), 0);
-	assert_int_equal(host.tables, host.old ? 0 : 1);
-	assert_int_equal(host.one_entry, host.old ? 5 : 0);
+	assert_int_equal(host.tables, 1);
+	assert_int_equal(host.one_entry, 0);
 	memset(&host.port[0][1].gid[4], 0, sizeof(host.port[0][1].gid[4]));
 	host.one_entry = host.tables = 0;
 	assert_int_equal(dr_verbs_dev_gid(&d), -ENOENT);
-	assert_int_equal(host.tables, host.old ? 0 : 1);
-	assert_int_equal(host.one_entry, 1 + (host.old ? GIDS : 0));
+	assert_int_equal(host.tables, 1);
+	assert_int_equal(host.one_entry, 1);
 	dr_verbs_dev_close(&d);
-}
-
-/* A call that fails (an old kernel, a table that grew meanwhile) leaves the entries one by one. */
-static void table_call_fails(void **state)
-{
-	struct dr_verbs_dev d;
-	struct dr_err e;
-
-	(void)state;
-	one_device();
-	for (int memory = 0; memory <= 1; memory++) {
-		host.fail = memory ? NULL : "query_gid_table";
-		host.fail_errno = EOPNOTSUPP;
-		host.one_entry = 0;
-		dr_mem_fail_after(memory ? 1 : -1);
-		assert_int_equal(open_on("lo", "10.0.0.1", NULL, &d, &e), 0);
-		dr_mem_fail_after(-1);
-		assert_int_equal(d.gid_index, 4);
-		assert_int_equal(host.one_entry, 5);
-		assert_int_equal(host.tables, 0);
-		dr_verbs_dev_close(&d);
-	}
 }
 
 /* ---- InfiniBand, by sysfs ---- */
@@ -587,7 +562,7 @@ static void each_call_fails(void **state)
 		{ "open_device", ENOMEM, -ENOMEM, "out of memory" },
 		{ "query_device", EIO, -ENODEV, "no RDMA device on lo" },
 		{ "query_port", EIO, -ENODEV, "no RDMA device on lo" },
-		{ "query_gid_ex", EIO, -ENODEV, "no RDMA device on lo" },
+		{ "query_gid_table", EIO, -ENODEV, "no RDMA device on lo" },
 	};
 	struct dr_verbs_dev d;
 	struct dr_err e;
@@ -595,8 +570,6 @@ static void each_call_fails(void **state)
 	(void)state;
 	one_device();
 	for (size_t i = 0; i < DR_ARRAY_LEN(row); i++) {
-		if (!host.old && strcmp(row[i].call, "query_gid_ex") == 0)
-			continue; /* entries come all at once */
 		host.fail = row[i].call;
 		host.fail_errno = row[i].err;
 		assert_int_equal(open_on("lo", "10.0.0.1", NULL, &d, &e), row[i].code);
@@ -706,37 +679,28 @@ static void defaults_and_window(void **state)
 	assert_int_equal(dr_verbs_window_ns(&p), INT64_C(4096) * 2147483648 * 8);
 }
 
-static bool old_library = true;
-
 #define T(f) cmocka_unit_test_setup_teardown(f, reset, all_given_back)
-/* Also with a library that has no query_gid_table. */
-#define T2(f)                                                                                      \
-	T(f),                                                                                      \
-	{                                                                                          \
-		"old library: " #f, f, reset, all_given_back, &old_library                         \
-	}
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T2(v2_before_v1),
-		T2(v1_alone_and_families),
-		T2(wrong_netdev_is_passed_over),
-		T2(better_port_wins),
+		T(v2_before_v1),
+		T(v1_alone_and_families),
+		T(wrong_netdev_is_passed_over),
+		T(better_port_wins),
 		T(iwarp_is_left_alone),
-		T2(moved_index),
-		T2(table_in_one_call),
-		T(table_call_fails),
-		T2(infiniband_port_of_ipoib),
-		T2(software_device_by_its_parent),
-		T2(no_device_lists_what_is_there),
-		T2(address_without_gid),
-		T2(explicit_gid_index),
+		T(moved_index),
+		T(table_in_one_call),
+		T(infiniband_port_of_ipoib),
+		T(software_device_by_its_parent),
+		T(no_device_lists_what_is_there),
+		T(address_without_gid),
+		T(explicit_gid_index),
 		T(mtu_of_user_and_port),
-		T2(each_call_fails),
+		T(each_call_fails),
 		T(explains_the_locked_memory_limit),
-		T2(names_for_rails),
-		T2(ports_of_the_host),
+		T(names_for_rails),
+		T(ports_of_the_host),
 		T(defaults_and_window),
 	};
 

@@ -30,8 +30,8 @@
 	OTHER(query_gid_ex, _ibv_query_gid_ex, int,                                                \
 		(struct ibv_context *c, uint32_t port, uint32_t index, struct ibv_gid_entry *e,    \
 			uint32_t flags, size_t entry_size))                                        \
-	/* all ports at once: how many entries, -errno; NULL where the library is older than 32 */ \
-	OPT(query_gid_table, _ibv_query_gid_table, ssize_t,                                        \
+	/* all ports at once: how many entries, -errno */                                          \
+	OTHER(query_gid_table, _ibv_query_gid_table, ssize_t,                                      \
 		(struct ibv_context *c, struct ibv_gid_entry *e, size_t max, uint32_t flags,       \
 			size_t entry_size))                                                        \
 	X(get_async_event, int, (struct ibv_context *c, struct ibv_async_event *ev))               \
