@@ -105,7 +105,6 @@ void ha_match_done(struct ha_match *m, unsigned group, unsigned buffer, uint64_t
 bool ha_match_complete(const struct ha_match *m, unsigned group);
 /* After that: forgets the group. */
 void ha_match_release(struct ha_match *m, unsigned group);
-void ha_match_validate(const struct ha_match *m);
 
 /* ---- sender --------------------------------------------------------------------------------- */
 

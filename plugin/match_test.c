@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "plugin/match.h"
+#include "plugin/match_testkit.h"
 
 #include "base/clock.h"
 #include "base/rng.h"

@@ -8,7 +8,7 @@
  *	n x { u8 what, u8 which, ... }
  */
 #include "tests/fuzz/lib/fuzz.h"
-#include "transport/tcp/tcp_hs.h"
+#include "transport/tcp/tcp_hs_testkit.h"
 
 #include <sys/socket.h>
 

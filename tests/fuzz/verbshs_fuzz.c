@@ -8,7 +8,7 @@
  *	n x { u8 what, u8 which, ... }
  */
 #include "tests/fuzz/lib/fuzz.h"
-#include "transport/verbs/verbs_hs.h"
+#include "transport/verbs/verbs_hs_testkit.h"
 
 #include "base/clock.h"
 

@@ -22,7 +22,6 @@
  */
 #include "transport/tcp/tcp_hs.h"
 
-#include "base/clock.h"
 #include "base/list.h"
 
 #include <errno.h>
@@ -396,16 +395,6 @@ struct tcp_verdict dr_tcp_admission_expire(struct tcp_admission *a, unsigned slo
 	return decide(a, slot, TCP_REJECT, "it did not say who it is in time");
 }
 
-int64_t dr_tcp_admission_deadline(const struct tcp_admission *a)
-{
-	int64_t first = DR_NEVER;
-
-	for (unsigned i = 0; i < TCP_PENDING_MAX && a->n > 0; i++)
-		if (a->slot[i].used)
-			first = DR_MIN(first, a->slot[i].deadline_ns);
-	return first;
-}
-
 struct tcp_verdict dr_tcp_admission_claim(struct tcp_admission *a, struct tcp_hs *h)
 {
 	for (unsigned i = 0; i < TCP_PENDING_MAX && h->state == TCP_HS_WAITING; i++) {
@@ -418,28 +407,4 @@ struct tcp_verdict dr_tcp_admission_claim(struct tcp_admission *a, struct tcp_hs
 		return decide(a, i, s->hello.gen < h->id.gen ? TCP_DROP : TCP_KEEP, NULL);
 	}
 	return (struct tcp_verdict){ .what = TCP_KEEP, .slot = -1, .replaced = -1 };
-}
-
-/* A slot that is parked has a HELLO of its own; no other is parked for the same path. */
-static bool slot_ok(const struct tcp_admission *a, int slot)
-{
-	const struct tcp_slot *s = &a->slot[slot];
-
-	if (!s->used)
-		return true;
-	if (!s->parked)
-		return s->have < TCP_HELLO_LEN;
-	return s->have == TCP_HELLO_LEN && find_parked(a, &s->hello) == slot;
-}
-
-bool dr_tcp_admission_validate(const struct tcp_admission *a)
-{
-	unsigned n = 0;
-
-	for (int i = 0; i < TCP_PENDING_MAX; i++) {
-		n += a->slot[i].used;
-		if (!slot_ok(a, i))
-			return false;
-	}
-	return n == a->n;
 }

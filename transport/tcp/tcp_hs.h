@@ -139,11 +139,7 @@ struct tcp_verdict dr_tcp_admission_bytes(
 	struct tcp_admission *a, unsigned slot, const uint8_t *data, size_t len, int64_t now_ns);
 /* KEEP before the slot's deadline. */
 struct tcp_verdict dr_tcp_admission_expire(struct tcp_admission *a, unsigned slot, int64_t now_ns);
-/* When the next slot expires; DR_NEVER: none is used. */
-int64_t dr_tcp_admission_deadline(const struct tcp_admission *a);
 /* The acceptor h waits: is its connection parked already? */
 struct tcp_verdict dr_tcp_admission_claim(struct tcp_admission *a, struct tcp_hs *h);
-/* The rules hold that hold between calls. */
-bool dr_tcp_admission_validate(const struct tcp_admission *a);
 
 #endif

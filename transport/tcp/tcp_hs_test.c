@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <cmocka.h>
 
-#include "transport/tcp/tcp_hs.h"
+#include "transport/tcp/tcp_hs_testkit.h"
 
 enum { CHANNEL = 7, INDEX = 1 };
 static const uint8_t token[DR_TOKEN_LEN] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,

@@ -241,13 +241,3 @@ struct vb_verdict dr_verbs_admission_bytes(
 		return (struct vb_verdict){ .what = VB_HS_REJECT, .why = why };
 	return h.type == DR_VERBS_HELLO ? on_hello(a, &h, now_ns) : on_welcome(a, &h);
 }
-
-bool dr_verbs_admission_validate(const struct vb_admission *a)
-{
-	for (const struct vb_parked *k = a->parked; k < a->parked + VB_PARKED; k++)
-		for (const struct vb_parked *o = a->parked; k->used && o < k; o++)
-			if (o->used && o->hello.channel == k->hello.channel &&
-				o->hello.index == k->hello.index)
-				return false;
-	return true;
-}

@@ -114,7 +114,5 @@ void dr_verbs_admission_init(struct vb_admission *a, const uint8_t token[DR_TOKE
 /* A datagram that may be HELLO or WELCOME. GREET, JOIN, UNEQUAL, INCOMING, NOTHING, DROP, REJECT. */
 struct vb_verdict dr_verbs_admission_bytes(
 	struct vb_admission *a, const void *data, size_t len, int64_t now_ns);
-/* The rules hold that hold between calls. */
-bool dr_verbs_admission_validate(const struct vb_admission *a);
 
 #endif

@@ -8,7 +8,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
-#include "transport/verbs/verbs_hs.h"
+#include "transport/verbs/verbs_hs_testkit.h"
 
 enum { CHANNEL = 7, INDEX = 1, QPS = 4 };
 static const uint8_t token[DR_TOKEN_LEN] = { 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,

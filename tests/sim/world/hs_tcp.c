@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tests/sim/world/sim_priv.h"
 
+#include "transport/tcp/tcp_hs_testkit.h"
+
 #include <string.h>
 #include <sys/socket.h>
 

@@ -2,6 +2,7 @@
 #include "tests/sim/world/sim_priv.h"
 
 #include "base/mem.h"
+#include "transport/verbs/verbs_hs_testkit.h"
 
 #include <string.h>
 
