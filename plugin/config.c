@@ -221,26 +221,6 @@ static const struct dr_opt rows[] = {
 /* clang-format on */
 const struct dr_opt_group ha_variables = { "Variables", rows, DR_ARRAY_LEN(rows) };
 
-/* Variables of nccl-ha's documents that have no meaning here, and what holds instead. */
-static const struct dr_opt_pair former[] = {
-	{ "HA_NCCL_MAX_RETRIES",
-		"a broken path is repaired without a limit of attempts, and a connection ends after 64 "
-		"switches without progress" },
-	{ "HA_NCCL_POLL_BATCH", "HA_NCCL_TEST_MAX_POLL limits the work of one call" },
-	{ "HA_NCCL_IDLE_SPIN_THRESHOLD", "threads without work sleep" },
-	{ "HA_NCCL_POLL_STANDBY_INTERVAL",
-		"HA_NCCL_HEARTBEAT_MS sets how often an idle path is tested" },
-	{ "HA_NCCL_QP_TIMEOUT", "use NCCL_IB_TIMEOUT" },
-	{ "HA_NCCL_QP_RETRY_CNT", "use NCCL_IB_RETRY_CNT" },
-	{ "HA_NCCL_EXPECTED_CHANNELS", "nothing depends on it" },
-	{ "HA_NCCL_WR_PER_CONN", "nothing depends on it" },
-	{ "HA_NCCL_MAX_RECVS", "it is always 8" },
-	{ "HA_NCCL_PRIMARY_DEV", "NCCL chooses the device; use HA_NCCL_DEVICES" },
-	{ "HA_NCCL_BACKUP_DEV",
-		"the nearest device on another port is chosen; use HA_NCCL_DEVICES" },
-	{ NULL, NULL },
-};
-
 /* ---- what is set without effect ---- */
 
 /* A variable of another plugin for the same value stands before the own one, which wins. */
@@ -270,19 +250,6 @@ static const char *why_unused(
 	return is_replaced(o, v) ? "the plugin's own variable is set" : NULL;
 }
 
-static void report_stranger(const char *text)
-{
-	for (const struct dr_opt_pair *f = former; f->a; f++) {
-		size_t n = strlen(f->a);
-
-		if (strncmp(text, f->a, n) == 0 && text[n] == ' ') {
-			dr_warn("config", "%s has no effect: %s", f->a, f->b);
-			return;
-		}
-	}
-	dr_warn("config", "%s", text);
-}
-
 /* Reports what has no effect. Of the rest, appends to c->changed what the line of
  * ha_config_describe does not state and is not the default. */
 static void report(const struct dr_opts *o, struct ha_config *c)
@@ -290,7 +257,7 @@ static void report(const struct dr_opts *o, struct ha_config *c)
 	char text[200];
 
 	for (size_t at = 0; dr_opts_next_stray_env(o, &at, text, sizeof(text));)
-		report_stranger(text);
+		dr_warn("config", "%s", text);
 	for (const struct dr_opt *v = rows; v < rows + DR_ARRAY_LEN(rows); v++) {
 		bool own = strncmp(v->name, PROGRAM "_", sizeof(PROGRAM)) == 0;
 		const char *value = dr_opts_variable(o, v->name);

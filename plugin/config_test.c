@@ -336,8 +336,6 @@ static void options_of_what_is_off_are_reported(void **state)
 		lines, "warn HA_NCCL_HOLD_DOWN_MS has no effect: HA_NCCL_ENABLE_FAILBACK is 0\n");
 	config(VARS("HA_NCCL_RTO_MS=5000"));
 	assert_has(lines, "only with HA_NCCL_DETECT=conservative");
-	config(VARS("HA_NCCL_MAX_RETRIES=3"));
-	assert_has(lines, "warn HA_NCCL_MAX_RETRIES has no effect: ");
 	config(VARS("HA_NCCL_HOLD_DOWN_MS=5"));
 	assert_string_equal(lines, "");
 }
@@ -345,12 +343,11 @@ static void options_of_what_is_off_are_reported(void **state)
 static void misspelled_variables_are_reported(void **state)
 {
 	(void)state;
-	config(VARS("HA_NCCL_HEARTBEATS_MS=5", "HA_NCCL_QP_TIMEOUT=5", "HA_NCCL_WHATEVER=1",
-		"HA_NCCLX=1", "NCCL_WHATEVER=1"));
+	config(VARS(
+		"HA_NCCL_HEARTBEATS_MS=5", "HA_NCCL_WHATEVER=1", "HA_NCCLX=1", "NCCL_WHATEVER=1"));
 	assert_string_equal(lines,
 		"warn HA_NCCL_HEARTBEATS_MS has no effect: no variable has this name; did you mean "
 		"HA_NCCL_HEARTBEAT_MS?\n"
-		"warn HA_NCCL_QP_TIMEOUT has no effect: use NCCL_IB_TIMEOUT\n"
 		"warn HA_NCCL_WHATEVER has no effect: no variable has this name\n");
 }
 
