@@ -23,7 +23,7 @@ static struct dr_rdv_addr own_nics[3];
 
 static struct ha_offer offer(void)
 {
-	struct ha_offer o = { .process = 0xfedcba9876543210,
+	struct ha_offer o = { .process = 0x1edcba98765432,
 		.session = 7,
 		.opens = true,
 		.comm = 0xfffffffe,
@@ -77,8 +77,8 @@ static void malformed_offers_are_refused(void **state)
 		const char *key, *value; /* JSON; NULL: the key is missing */
 	} bad[] = {
 		{ "process", "\"12\"" },
-		{ "process", "\"fedcba987654321G\"" },
-		{ "process", "5" },
+		{ "process", "-1" },
+		{ "process", "9007199254740993" },
 		{ "session", NULL },
 		{ "opens", "1" },
 		{ "comm", "-1" },

@@ -379,6 +379,7 @@ int ha_process_start(struct ha_process **out, struct dr_err *e)
 	pthread_mutex_init(&p->lock, NULL);
 	sem_init(&p->empty, 0, 0);
 	rc = dr_random_bytes(&p->id, sizeof(p->id));
+	p->id >>= 11; /* numbers of JSON have 53 bits */
 	if (rc == 0)
 		rc = configure(p, true, e);
 	/* An RDMA device is there, and it cannot be used, e.g. since it is not of this network namespace. */
