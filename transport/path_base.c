@@ -5,7 +5,9 @@
 #include "base/wire.h"
 
 #include <errno.h>
+#include <netinet/in.h>
 #include <stdio.h>
+#include <string.h>
 
 static void kicked(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
 {
@@ -164,6 +166,15 @@ int dr_path_claim(const struct dr_path_base *b, uint32_t epoch, uint64_t seq, un
 }
 
 /* ---- the other end ---- */
+
+void dr_path_host(int family, const uint8_t *bytes, struct sockaddr_storage *out)
+{
+	*out = (struct sockaddr_storage){ .ss_family = (sa_family_t)family };
+	if (family == AF_INET6)
+		memcpy(&((struct sockaddr_in6 *)out)->sin6_addr, bytes, 16);
+	else
+		memcpy(&((struct sockaddr_in *)out)->sin_addr, bytes, 4);
+}
 
 struct dr_path_ident dr_path_ident(const struct dr_path_params *par)
 {

@@ -88,6 +88,9 @@ int dr_path_claim(const struct dr_path_base *b, uint32_t epoch, uint64_t seq, un
 
 /* ---- the other end ---- */
 
+/* The host of dr_host_bytes, port 0. family: AF_INET or AF_INET6, of 4 or 16 bytes. */
+void dr_path_host(int family, const uint8_t *bytes, struct sockaddr_storage *out);
+
 /* What tells a path from others. */
 struct dr_path_ident {
 	uint32_t channel, gen;

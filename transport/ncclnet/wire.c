@@ -28,18 +28,8 @@ static int bad(const char **why, const char *text)
 static void put_address(struct dr_wbuf *w, const struct sockaddr_storage *ss)
 {
 	uint8_t addr[16] = { 0 };
-	bool v6 = ss->ss_family == AF_INET6;
 
-	if (v6) {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)ss;
-
-		memcpy(addr, &in6->sin6_addr, sizeof(in6->sin6_addr));
-	} else {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)ss;
-
-		memcpy(addr, &in->sin_addr, sizeof(in->sin_addr));
-	}
-	dr_wbuf_u16(w, v6 ? IPV6 : IPV4);
+	dr_wbuf_u16(w, dr_host_bytes(ss, addr) == sizeof(addr) ? IPV6 : IPV4);
 	dr_wbuf_u16(w, dr_sa_port(ss));
 	dr_wbuf_bytes(w, addr, sizeof(addr));
 }
@@ -50,21 +40,10 @@ static bool get_address(struct dr_rbuf *r, struct sockaddr_storage *out)
 	uint16_t family = 0, port = 0;
 	uint8_t addr[16] = { 0 };
 
-	memset(out, 0, sizeof(*out));
 	dr_rbuf_u16(r, &family);
 	dr_rbuf_u16(r, &port);
 	dr_rbuf_bytes(r, addr, sizeof(addr));
-	if (family == IPV6) {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
-
-		in6->sin6_family = AF_INET6;
-		memcpy(&in6->sin6_addr, addr, sizeof(in6->sin6_addr));
-	} else {
-		struct sockaddr_in *in = (struct sockaddr_in *)out;
-
-		in->sin_family = AF_INET;
-		memcpy(&in->sin_addr, addr, sizeof(in->sin_addr));
-	}
+	dr_path_host(family == IPV6 ? AF_INET6 : AF_INET, addr, out);
 	dr_sa_set_port(out, port);
 	return port && (family == IPV6 || (family == IPV4 && !memcmp(addr + 4, zero, 12)));
 }

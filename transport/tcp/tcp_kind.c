@@ -60,14 +60,9 @@ static int handle_host(
 	(void)params;
 	int rc = dr_tcp_rail_handle_parse(handle, len, &h, &why);
 
-	if (rc)
-		return rc;
-	*out = (struct sockaddr_storage){ .ss_family = (sa_family_t)h.family };
-	if (h.family == AF_INET6)
-		memcpy(&((struct sockaddr_in6 *)out)->sin6_addr, h.addr, 16);
-	else
-		memcpy(&((struct sockaddr_in *)out)->sin_addr, h.addr, 4);
-	return 0;
+	if (rc == 0)
+		dr_path_host(h.family, h.addr, out);
+	return rc;
 }
 
 const struct dr_transport_kind dr_tcp_kind = {

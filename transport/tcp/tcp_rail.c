@@ -122,10 +122,7 @@ static struct tcp_rail_handle own_handle(const struct tcp_rail *r)
 
 	h.tcp_port = local_port(r->listener.fd);
 	h.udp_port = local_port(r->udp.fd);
-	if (h.family == AF_INET6)
-		memcpy(h.addr, &((const struct sockaddr_in6 *)&r->par.local)->sin6_addr, 16);
-	else
-		memcpy(h.addr, &((const struct sockaddr_in *)&r->par.local)->sin_addr, 4);
+	(void)dr_host_bytes(&r->par.local, h.addr);
 	return h;
 }
 
@@ -196,17 +193,12 @@ int dr_tcp_rail_handle(struct dr_rail *br, void *buf, size_t cap)
 static struct sockaddr_storage to_sockaddr(
 	const struct tcp_rail *r, const struct tcp_rail_handle *h, uint16_t port)
 {
-	struct sockaddr_storage sa = { 0 };
+	struct sockaddr_storage sa;
 	struct sockaddr_in6 *s6 = (struct sockaddr_in6 *)&sa;
-	struct sockaddr_in *s4 = (struct sockaddr_in *)&sa;
 
-	sa.ss_family = h->family;
-	if (h->family == AF_INET6) {
-		memcpy(&s6->sin6_addr, h->addr, 16);
-		s6->sin6_scope_id = IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr) ? r->scope_id : 0;
-	} else {
-		memcpy(&s4->sin_addr, h->addr, 4);
-	}
+	dr_path_host(h->family, h->addr, &sa);
+	if (h->family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&s6->sin6_addr))
+		s6->sin6_scope_id = r->scope_id;
 	dr_sa_set_port(&sa, port);
 	return sa;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs/dev_priv.h"
 
+#include "base/source.h"
 #include "base/sysfile.h"
 #include "base/units.h"
 
@@ -118,23 +119,19 @@ struct wanted {
 
 static void want(const struct dr_rail_params *rail, struct wanted *w)
 {
+	uint8_t host[16];
+	unsigned n;
+
 	memset(w, 0, sizeof(*w));
 	if (rail->ifname && rail->ifname[0]) {
 		w->ifname = rail->ifname;
 		w->ifindex = if_nametoindex(rail->ifname);
 	}
-	if (rail->local.ss_family == AF_INET) {
-		const struct sockaddr_in *in = (const struct sockaddr_in *)&rail->local;
-
+	n = dr_host_bytes(&rail->local, host);
+	w->has_gid = n > 0;
+	if (n == 4)
 		w->gid.raw[10] = w->gid.raw[11] = 0xff;
-		memcpy(&w->gid.raw[12], &in->sin_addr, 4);
-		w->has_gid = true;
-	} else if (rail->local.ss_family == AF_INET6) {
-		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&rail->local;
-
-		memcpy(w->gid.raw, &in6->sin6_addr, 16);
-		w->has_gid = true;
-	}
+	memcpy(w->gid.raw + sizeof(w->gid.raw) - n, host, n);
 }
 
 /* 0: not this port; 1: its net device, but no GID of the address; 2: RoCE v1; 3: RoCE v2. */

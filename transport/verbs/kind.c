@@ -299,17 +299,10 @@ static int handle_host(
 		return rc;
 	if (!a.roce || (!p->distrusts && p->gid_index >= 0))
 		return -ENOENT;
-	if (memcmp(a.gid, mapped, sizeof(mapped)) == 0) {
-		struct sockaddr_in *in = (struct sockaddr_in *)out;
-
-		*in = (struct sockaddr_in){ .sin_family = AF_INET };
-		memcpy(&in->sin_addr, a.gid + sizeof(mapped), sizeof(in->sin_addr));
-	} else {
-		struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)out;
-
-		*in6 = (struct sockaddr_in6){ .sin6_family = AF_INET6 };
-		memcpy(&in6->sin6_addr, a.gid, sizeof(in6->sin6_addr));
-	}
+	if (memcmp(a.gid, mapped, sizeof(mapped)) == 0)
+		dr_path_host(AF_INET, a.gid + sizeof(mapped), out);
+	else
+		dr_path_host(AF_INET6, a.gid, out);
 	return 0;
 }
 
