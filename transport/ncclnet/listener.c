@@ -71,9 +71,10 @@ static void complain(struct nn_rail *r, const char *what, const char *why)
 	r->warned = true;
 }
 
-/* -EIO: the plugin cannot listen, *why; -EAGAIN: not yet. */
-static int make_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES],
-	struct nn_listener **out, const char **why)
+/* A listener, the first one in r->listeners, and its handle. -EIO: the plugin cannot listen, *why;
+ * -EAGAIN: not yet. */
+static int make_listener(
+	struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES], int64_t now_ns, const char **why)
 {
 	struct nn_listener *l = dr_calloc(1, sizeof(*l));
 	enum nccl_result rc;
@@ -88,36 +89,16 @@ static int make_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES
 	rc = (enum nccl_result)NN_CALL(
 		r->n->name, "listen", dr_nccl_listen(r->n, r->dev.dev, handle, &l->comm));
 	if (rc == NCCL_SUCCESS && l->comm && l->comm != DR_NCCL_UNSET) {
-		*out = l;
+		l->until_ns = now_ns + COMM_NS;
+		l->next = r->listeners;
+		r->listeners = l;
+		r->n_listeners++;
 		return 0;
 	}
 	*why = rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc);
 	dr_free(l->device);
 	dr_free(l);
 	return rc == NCCL_IN_PROGRESS ? -EAGAIN : -EIO;
-}
-
-/* The handle of a listener that nobody else has. */
-static int add_listener(struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES], int64_t now_ns)
-{
-	struct nn_listener *l = r->spare;
-	const char *why = "?";
-	int rc = 0;
-
-	if (l)
-		memcpy(handle, r->spare_handle, sizeof(r->spare_handle));
-	else
-		rc = make_listener(r, handle, &l, &why);
-	if (rc && rc != -EAGAIN)
-		complain(r, "the plugin cannot listen", why);
-	if (rc)
-		return rc;
-	r->spare = NULL;
-	l->until_ns = now_ns + COMM_NS;
-	l->next = r->listeners;
-	r->listeners = l;
-	r->n_listeners++;
-	return 0;
 }
 
 /* -EAGAIN: there is no listener yet. */
@@ -134,7 +115,11 @@ static int answer(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 		complain(r, "a request for a listen handle was refused", why);
 		return -EPROTO;
 	}
-	int rc = r->n_listeners == NN_PENDING_MAX ? -ENOBUFS : add_listener(r, handle, now_ns);
+	if (r->n_listeners == NN_PENDING_MAX)
+		return -ENOBUFS;
+	int rc = make_listener(r, handle, now_ns, &why);
+	if (rc && rc != -EAGAIN)
+		complain(r, "the plugin cannot listen", why);
 	if (rc)
 		return rc;
 	dr_nn_reply_encode(a->hello, handle, &key, reply);
@@ -234,13 +219,15 @@ static bool accept_from(struct nn_rail *r, struct nn_listener *l, int64_t now_ns
 int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e)
 {
 	socklen_t len = sizeof(r->self.at);
+	uint8_t handle[NCCL_NET_HANDLE_BYTES] = { 0 };
 	unsigned port = r->par.port_min;
 	const char *why = "?";
-	int rc = make_listener(r, r->spare_handle, &r->spare, &why);
+	int rc = make_listener(r, handle, 0, &why);
 
 	if (rc)
 		return dr_err_set(e, rc, "rail %u: plugin %.40s cannot listen on device %d: %s",
 			r->base.index, r->n->name, r->dev.dev, why);
+	close_listener(r, &r->listeners); /* it can listen; nobody has this handle */
 	do
 		rc = listen_on(r, (uint16_t)port);
 	while (rc == -EADDRINUSE && port && ++port <= r->par.port_max);
@@ -283,25 +270,10 @@ void dr_nn_listener_progress(struct nn_rail *r, int64_t now_ns)
 	}
 }
 
-/* The listener that nobody has the handle of. */
-static void drop_spare(struct nn_rail *r)
-{
-	struct nn_listener *l = r->spare;
-
-	if (!l)
-		return;
-	l->next = r->listeners;
-	r->listeners = l;
-	r->n_listeners++;
-	r->spare = NULL;
-	close_listener(r, &r->listeners);
-}
-
 void dr_nn_listener_close(struct nn_rail *r)
 {
 	while (r->askers)
 		drop(r, &r->askers);
-	drop_spare(r);
 	while (r->listeners)
 		close_listener(r, &r->listeners);
 	if (r->ask.fd < 0)

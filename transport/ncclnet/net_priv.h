@@ -187,9 +187,7 @@ struct nn_rail {
 	struct dr_pollable ask; /* where diallers ask for handles */
 	bool asked;		/* somebody does */
 	struct nn_asker *askers;
-	struct nn_listener *listeners, *spare;
-	uint8_t spare_handle
-		[NCCL_NET_HANDLE_BYTES]; /* of the listener that nobody has the handle of yet */
+	struct nn_listener *listeners;
 	unsigned n_askers, n_listeners;
 	struct nn_dial *dials;
 	struct nn_pending *pending;
