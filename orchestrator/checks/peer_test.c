@@ -152,22 +152,6 @@ static void settings_of_both_ends(void **state)
 	expect_none("offload");
 }
 
-/* Figures stand only beside the conditions under which they were taken. */
-static void what_a_setting_costs(void **state)
-{
-	(void)state;
-	same_settings();
-	snprintf(own.congestion_control, sizeof(own.congestion_control), "bbr");
-	settings = own;
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "two cores");
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "congestion-control", NULL, "reno");
-	own.rmem_max = settings.rmem_max = 512 << 10;
-	check_settings();
-	expect(DR_SEVERITY_NOTE, "tcp-buffers", "tcp_rmem", "17 to 26 Gb/s");
-}
-
 /* What is unknown at one end is not compared; a server of an earlier version tells nothing. */
 static void unknown_settings(void **state)
 {
@@ -255,7 +239,6 @@ int main(void)
 		cmocka_unit_test(without_partner),
 		cmocka_unit_test(unlike),
 		cmocka_unit_test(settings_of_both_ends),
-		cmocka_unit_test(what_a_setting_costs),
 		cmocka_unit_test(unknown_settings),
 		cmocka_unit_test(earlier_version),
 		cmocka_unit_test(nonsense),

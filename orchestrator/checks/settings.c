@@ -5,13 +5,9 @@
 #include <string.h>
 
 /*
- * Settings of both ends. A cost is told only where it was measured, with the conditions: between two network namespaces
- * of one idle virtual machine with two cores, over veth devices with MTU 9000, one channel, chunk 512K, window 16, two
- * runs each (docs/DOCTOR.md has the table). What the peer tells is no part of a command, apart from the names of its
+ * Settings of both ends. What the peer tells is no part of a command, apart from the names of its
  * NICs.
  */
-
-#define BBR_COST "bbr 24 and 26 Gb/s, reno 67 and 68 (two runs each, one channel, veth, two cores)"
 
 static void check_congestion(struct dr_doctor *d, const char *here, const char *there)
 {
@@ -24,22 +20,15 @@ static void check_congestion(struct dr_doctor *d, const char *here, const char *
 			"the same at both ends\n"
 			"at the server: sysctl -w net.ipv4.tcp_congestion_control=%s (or --cc %s for one run)",
 			here, there, here, here);
-	else if (strcmp(here, "bbr") == 0)
-		dr_find_note(d, "congestion-control", NULL,
-			"bbr paces with timers, which can limit TCP where cores are few; measured: " BBR_COST
-			"\n"
-			"bbr\n"
-			"\n"
-			"compare a run with --cc reno, and state both");
 }
 
 /* The smaller buffer grows to the larger one. The first two numbers are the kernel's defaults. */
-static bool check_buffer(struct dr_doctor *d, const char *name, uint64_t here, uint64_t there)
+static void check_buffer(struct dr_doctor *d, const char *name, uint64_t here, uint64_t there)
 {
 	bool ours = here < there;
 
 	if (!here || !there || here == there)
-		return false;
+		return;
 	dr_find_warn(d, "tcp-buffers", name,
 		"the buffers of a connection can grow to different sizes at the two ends\n"
 		"%" PRIu64 " here, %" PRIu64 " at the server\n"
@@ -47,23 +36,6 @@ static bool check_buffer(struct dr_doctor *d, const char *name, uint64_t here, u
 		"%ssysctl -w net.ipv4.%s='4096 131072 %" PRIu64 "'",
 		here, there, DR_MAX(here, there), ours ? "" : "at the server: ", name,
 		DR_MAX(here, there));
-	return true;
-}
-
-static void check_buffers(
-	struct dr_doctor *d, const struct dr_settings *own, const struct dr_settings *peer)
-{
-	bool bad = check_buffer(d, "tcp_rmem", own->rmem_max, peer->rmem_max);
-
-	(void)check_buffer(d, "tcp_wmem", own->wmem_max, peer->wmem_max);
-	if (!bad && own->rmem_max && own->rmem_max <= 512 << 10)
-		dr_find_note(d, "tcp-buffers", "tcp_rmem",
-			"small receive buffers; measured with 512 KiB: 17 to 26 Gb/s with 1, 4 and 64 channels "
-			"(bbr, veth, two cores)\n"
-			"%" PRIu64 "\n"
-			"33554432, as in the other measurements there\n"
-			"sysctl -w net.ipv4.tcp_rmem='4096 131072 33554432' (at both ends)",
-			own->rmem_max);
 }
 
 /* server: the NIC there; NULL: at this end. */
@@ -71,8 +43,7 @@ static void check_offload(
 	struct dr_doctor *d, const char *where, const char *server, const char *name)
 {
 	dr_find_warn(d, "offload", where,
-		"%s is off at %s: the kernel handles packets of MTU size one by one; the cost was not "
-		"measured\n"
+		"%s is off at %s: the kernel handles packets of MTU size one by one\n"
 		"off\n"
 		"on\n"
 		"%sethtool -K %s %s on",
@@ -116,7 +87,8 @@ void dr_check_peer_settings(
 		return;
 	}
 	check_congestion(d, own->congestion_control, peer->congestion_control);
-	check_buffers(d, own, peer);
+	check_buffer(d, "tcp_rmem", own->rmem_max, peer->rmem_max);
+	check_buffer(d, "tcp_wmem", own->wmem_max, peer->wmem_max);
 	for (unsigned i = 0; i < d->n; i++) {
 		const struct dr_plan_probe_nic *s = dr_doctor_partner(probe, d->nic[i].rail.ifname);
 

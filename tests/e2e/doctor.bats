@@ -243,7 +243,7 @@ sysctl_in() {
 	ip netns exec "$1" sysctl -qw "${@:2}"
 }
 
-@test "the settings of both ends: what differs is named, with a cost only where it was measured; the commands work" {
+@test "the settings of both ends: what differs is named, and the commands work" {
 	two_subnets
 	server_in_b
 	sysctl_in "$A" net.ipv4.tcp_congestion_control=reno
@@ -269,8 +269,7 @@ sysctl_in() {
 	sysctl_in "$A" net.ipv4.tcp_congestion_control=bbr
 	sysctl_in "$B" net.ipv4.tcp_congestion_control=bbr
 	doctor_in_a 10.99.255.2
-	finding congestion-control note
-	holds d.json '.findings[] | select(.check == "congestion-control").text | contains("veth, two cores")'
+	no_finding congestion-control
 }
 
 @test "a rail without carrier, one without partner, one rail only" {
