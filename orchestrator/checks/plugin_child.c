@@ -9,15 +9,14 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 /*
  * 1. The child leads a process group of its own: what the plugin forked ends with it. The kernel ends the child when the
  *    parent ends.
- * 2. The child holds the write end of a pipe, which closes when it ends, however it ends. A process that the plugin
- *    forked may hold it longer, so the parent also asks for the child's status at each tick.
- * 3. A child that has ended by itself has set `ended`; any other end is the plugin's.
+ * 2. A child that has ended by itself has set `ended`; any other end is the plugin's.
  */
 enum { TICK_MS = 50 };
 
@@ -57,25 +56,14 @@ static bool hangs(const struct plugin_shared *sh, int64_t limit_ns)
 	return atomic_load(&sh->call) != CALL_NONE && now - since > (uint64_t)limit_ns;
 }
 
-/* The child has ended; it is not reaped, so that its number stays its own. */
-static bool has_ended(pid_t pid)
-{
-	siginfo_t info = { .si_pid = 0 };
-
-	return waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid;
-}
-
+/* fd: of the child. It is reaped at the end, so that its number stays its own. */
 static void watch(pid_t pid, int fd, int64_t limit_ns, struct plugin_shared *sh)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	int status = 0, tick = TICK_MS;
 	bool hung = false;
+	int status = 0;
 
-	while (!has_ended(pid)) {
-		if (poll(&pfd, 1, tick) > 0) {
-			pfd.fd = -1; /* it is about to end */
-			tick = 1;
-		}
+	while (poll(&pfd, 1, TICK_MS) <= 0) {
 		if (hung || !hangs(sh, limit_ns))
 			continue;
 		hung = true;
@@ -93,30 +81,27 @@ static void watch(pid_t pid, int fd, int64_t limit_ns, struct plugin_shared *sh)
 int plugin_run(
 	const struct plugin_case *c, const struct dr_options *o, int dev, struct plugin_shared *sh)
 {
-	pid_t parent = getpid(), pid;
-	int fd[2];
+	pid_t parent = getpid(), pid = fork();
+	int fd, rc;
 
-	if (pipe2(fd, O_CLOEXEC))
+	if (pid < 0)
 		return -errno;
-	pid = fork();
-	if (pid < 0) {
-		int rc = -errno;
-
-		close(fd[0]);
-		close(fd[1]);
-		return rc;
-	}
 	if (pid == 0) {
-		close(fd[0]);
 		setpgid(0, 0);
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(0);
 		child(c, o, dev, sh);
 	}
-	close(fd[1]);
 	setpgid(pid, pid);
-	watch(pid, fd[0], o->call_limit_ns, sh);
-	close(fd[0]);
-	return 0;
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd >= 0) {
+		watch(pid, fd, o->call_limit_ns, sh);
+		close(fd);
+		return 0;
+	}
+	rc = -errno;
+	kill(-pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	return rc;
 }
