@@ -123,13 +123,11 @@ struct dr_nccl_properties {
 	const char *name, *pci_path; /* the plugin's; valid until it is closed */
 	uint64_t guid;
 	int ptr_support, speed_mbps, port, max_comms, max_recvs;
-	float latency_us;
 	int device_type, device_version; /* v7 */
 	int reg_is_global;		 /* v8 */
 	int force_flush, ndevs;		 /* v9 */
-	size_t p2p_bytes, coll_bytes;
-	int multi_request;     /* v11 */
-	int rail_id, plane_id; /* v12 */
+	size_t p2p_bytes;
+	int multi_request; /* v11 */
 	/* The struct was filled with a pattern before the call, as NCCL passes it uninitialised. */
 	const char *unset; /* a member that still has the pattern; NULL: none */
 	bool past_end;	   /* bytes behind the struct were written */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 
 /*
- * Lines about a sweep that runs: one when its stage changes (measuring, each repetition, each direction alone), and one every
+ * Lines about a sweep that runs: one when its stage changes (measuring, each repetition), and one every
  * `every_ns`. Lines are at least as far apart as 20 times what the last one took, since low figures are counted anew. Time
  * is an argument.
  */

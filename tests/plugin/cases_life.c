@@ -36,7 +36,6 @@ static void check_device(struct end *e, int dev, const struct dr_nccl_properties
 	CHECK(e, p->name && p->name[0], "no name");
 	CHECK(e, !p->pci_path || access(p->pci_path, F_OK) == 0, "no PCI device %s", p->pci_path);
 	CHECK(e, p->max_recvs >= 8, "maxRecvs %d", p->max_recvs);
-	CHECK(e, p->latency_us >= 0 && p->latency_us < 1e6f, "latency %f", (double)p->latency_us);
 	if (dr_sysfile_number(&mbps, "", "/sys/class/net/%s/speed", p->name) && mbps > 0)
 		CHECK(e, p->speed_mbps == mbps, "%s: speed %d, the kernel says %lld", p->name,
 			p->speed_mbps, (long long)mbps);
@@ -48,6 +47,7 @@ static void check_device(struct end *e, int dev, const struct dr_nccl_properties
 		return;
 	memset(&raw, 0xa5, sizeof(raw));
 	OK(e, e->n.properties.v12(dev, &raw));
+	CHECK(e, raw.latency >= 0 && raw.latency < 1e6f, "latency %f", (double)raw.latency);
 	CHECK(e, raw.vProps.ndevs == 0 || (raw.vProps.ndevs == 1 && raw.vProps.devs[0] == dev),
 		"%d devices, the first is %d", raw.vProps.ndevs, raw.vProps.devs[0]);
 	for (size_t i = 1; i < DR_ARRAY_LEN(raw.vProps.devs); i++)

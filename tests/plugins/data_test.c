@@ -30,11 +30,9 @@ static void check_properties(const struct dr_nccl *n)
 	MUST(p.reg_is_global == 0);
 	if (n->version >= 9)
 		MUST(p.force_flush == (direct && !more) && p.ndevs == 1 &&
-			p.p2p_bytes == FN_MESSAGE_MAX && p.coll_bytes == FN_MESSAGE_MAX);
+			p.p2p_bytes == FN_MESSAGE_MAX);
 	if (n->version >= 11)
 		MUST(p.multi_request == 1);
-	if (n->version >= 12)
-		MUST(p.rail_id == -1 && p.plane_id == -1);
 	MUST(dr_nccl_properties(n, 1, &p) == NCCL_INTERNAL_ERROR);
 	MUST(dr_nccl_properties(n, -1, &p) == NCCL_INTERNAL_ERROR);
 }

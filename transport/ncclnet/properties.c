@@ -21,14 +21,13 @@ union any {
 #define HEAD(p)                                                                                    \
 	(out->name = (p)->name, out->pci_path = (p)->pciPath, out->guid = (p)->guid,               \
 		out->ptr_support = (p)->ptrSupport, out->speed_mbps = (p)->speed,                  \
-		out->port = (p)->port, out->latency_us = (p)->latency,                             \
-		out->max_comms = (p)->maxComms, out->max_recvs = (p)->maxRecvs)
+		out->port = (p)->port, out->max_comms = (p)->maxComms,                             \
+		out->max_recvs = (p)->maxRecvs)
 #define DEVICE(p)                                                                                  \
 	(out->device_type = (p)->netDeviceType, out->device_version = (p)->netDeviceVersion)
 #define SIZES(p)                                                                                   \
 	(out->reg_is_global = (p)->regIsGlobal, out->force_flush = (p)->forceFlush,                \
-		out->ndevs = (p)->vProps.ndevs, out->p2p_bytes = (p)->maxP2pBytes,                 \
-		out->coll_bytes = (p)->maxCollBytes)
+		out->ndevs = (p)->vProps.ndevs, out->p2p_bytes = (p)->maxP2pBytes)
 
 static enum nccl_result ask(const struct dr_nccl *n, int dev, union any *p)
 {
@@ -84,8 +83,6 @@ static void copy(unsigned version, const union any *p, struct dr_nccl_properties
 		DEVICE(&p->v12);
 		SIZES(&p->v12);
 		out->multi_request = p->v12.maxMultiRequestSize;
-		out->rail_id = p->v12.railId;
-		out->plane_id = p->v12.planeId;
 	}
 }
 
@@ -118,12 +115,9 @@ enum nccl_result dr_nccl_properties(
 	enum nccl_result rc;
 
 	memset(&p, PATTERN, sizeof(p));
-	*out = (struct dr_nccl_properties){ .ndevs = 1,
-		.p2p_bytes = NCCL_NET_BYTES_MAX,
-		.coll_bytes = NCCL_NET_BYTES_MAX,
-		.multi_request = 1,
-		.rail_id = NCCL_NET_UNDEFINED,
-		.plane_id = NCCL_NET_UNDEFINED };
+	*out = (struct dr_nccl_properties){
+		.ndevs = 1, .p2p_bytes = NCCL_NET_BYTES_MAX, .multi_request = 1
+	};
 	rc = ask(n, dev, &p);
 	for (size_t i = bytes_of(n->version); i < sizeof(p); i++)
 		out->past_end = out->past_end || p.bytes[i] != PATTERN;
