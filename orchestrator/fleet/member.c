@@ -128,7 +128,6 @@ static void dial(struct dr_member *m, int64_t now_ns)
 	unsigned n = 0;
 	int rc = dr_addr_resolve(m->o.host, to, DR_ADDRS_MAX, &n, &e);
 
-	m->attempts++;
 	m->dial_ns = now_ns + BACKOFF_MAX_NS;
 	o.conv.hello.purpose = DR_CONV_NEW;
 	snprintf(o.conv.hello.build, sizeof(o.conv.hello.build), "%s", DR_VERSION);

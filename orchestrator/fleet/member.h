@@ -22,7 +22,7 @@ struct dr_member {
 	struct dr_member_opts o;
 	struct dr_link *links, *link;
 	struct dr_addr local[DR_ADDRS_MAX];
-	unsigned n_local, attempts, next_addr;
+	unsigned n_local, next_addr;
 	uint64_t seq;
 	bool joined, own; /* own: the address dialled last is one of this node */
 	bool failed;	  /* err says why; nothing more happens */

@@ -7,9 +7,9 @@
 #include <stddef.h>
 
 /*
- * Lines about a sweep that runs: one when its stage changes (measuring, each repetition), and one every
- * `every_ns`. Lines are at least as far apart as 20 times what the last one took, since low figures are counted anew. Time
- * is an argument.
+ * Lines about a sweep that runs: one when its stage changes (measuring, each repetition), and one
+ * every `every_ns`. Lines are at least as far apart as 20 times what the last one took, since low
+ * figures are counted anew. Time is an argument.
  */
 struct dr_sweep_progress {
 	int64_t every_ns;
