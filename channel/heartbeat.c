@@ -187,7 +187,6 @@ size_t dr_hb_make(struct dr_hb *h, unsigned rail, uint32_t size, uint8_t buf[DR_
 	struct dr_wbuf w;
 
 	dr_assert(size == 0 || (size > plain && size <= UINT16_MAX));
-
 	dr_wbuf_init(&w, buf, DR_DGRAM_MAX);
 	dr_wbuf_u32(&w, HB_MAGIC);
 	dr_wbuf_u8(&w, HB_VERSION);

@@ -54,6 +54,7 @@ void dr_detect_life(struct dr_detector *d, unsigned rail, int64_t at)
 {
 	struct dr_detect_rail *r = &d->rail[rail];
 
+	r->bytes_ns = DR_MAX(r->bytes_ns, at);
 	if (r->suspected && at <= r->suspect_ns)
 		return;
 	d->heard = true;
@@ -148,10 +149,10 @@ void dr_detect_gap(struct dr_detector *d, unsigned rail, int64_t bytes_gap_ns)
 	struct dr_detect_rail *r = &d->rail[rail];
 	int64_t gap = bytes_gap_ns < GAP_MAX_NS ? bytes_gap_ns : 0;
 
-	if (r->beat_gap_ns != 0)
-		gap = gap != 0 ? DR_MIN(gap, r->beat_gap_ns) : r->beat_gap_ns;
-	else if (d->tick_ns - r->beat_ns <= gap) /* a heartbeat came meanwhile */
-		gap = 0;
+	if (r->beat_gap_ns != 0) /* bytes came between two heartbeats, or before these */
+		gap = DR_MIN(r->beat_gap_ns, gap != 0 ? gap : r->beat_ns - r->bytes_ns);
+	else if (d->tick_ns - r->beat_ns <= gap) /* a heartbeat came before the bytes */
+		gap = DR_MIN(gap, r->bytes_ns - r->beat_ns);
 	r->beat_gap_ns = 0;
 	r->gap_ns[0] = DR_MAX(r->gap_ns[0], gap);
 }

@@ -31,8 +31,7 @@ struct dr_detect_rail {
 	uint16_t sent_before; /* and before that; */
 	uint16_t heard_at;    /* the same when the rail was heard last */
 	int64_t told_ns;      /* when it reported that */
-	int64_t heard_ns, acked_ns, beat_ns, suspect_ns, good_ns;
-	int64_t beat_gap_ns;
+	int64_t heard_ns, bytes_ns, acked_ns, suspect_ns, good_ns, beat_ns, beat_gap_ns;
 	/* The longest time between two signs of life in the present and the last tenth of a
 	 * second or so; 0: unknown. */
 	int64_t gap_ns[2];
@@ -79,7 +78,6 @@ uint32_t dr_detect_suspects(const struct dr_detector *d);
 /* Heartbeats that are missing here, for the report to the peer; 2 at least if the rail is
  * suspected. */
 uint8_t dr_detect_missed(const struct dr_detector *d, unsigned rail);
-/* Verdicts. interval: so much time of this process has passed since the last call at most. */
 void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *out);
 /* The longest time between two reads of bytes on the rail since the last call; 0: unknown.
  * Heartbeats that come more often replace it. */

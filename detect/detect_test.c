@@ -327,6 +327,25 @@ static void a_pause_with_heartbeats_is_no_gap(void **state)
 	assert_int_equal(dr_detect_usual_gap(&d, 1), 4 * T);
 }
 
+/* Bytes replace heartbeats, then heartbeats bytes: what lies between two of one sort is no gap. */
+static void signs_of_life_replace_each_other(void **state)
+{
+	(void)state;
+	tick(T, 3);
+	for (unsigned k = 0; k < 9; k++) {
+		dr_detect_life(&d, 1, now + T);
+		tick(T, 1);
+		dr_detect_gap(&d, 1, T);
+	}
+	tick(T, 3);
+	dr_detect_gap(&d, 1, 0);
+	assert_int_equal(dr_detect_usual_gap(&d, 1), T);
+	dr_detect_life(&d, 1, now + 3 * T);
+	tick(3 * T, 1);
+	dr_detect_gap(&d, 1, 4 * T);
+	assert_int_equal(dr_detect_usual_gap(&d, 1), 3 * T);
+}
+
 /* Whatever a rail beyond n_rails holds. */
 static void rails_beyond_the_count_are_not_touched(void **state)
 {
@@ -390,6 +409,7 @@ int main(void)
 		cmocka_unit_test_setup(a_long_gap_is_a_pause, setup),
 		cmocka_unit_test_setup(a_long_gap_of_heartbeats_is_a_pause, setup),
 		cmocka_unit_test_setup(a_pause_with_heartbeats_is_no_gap, setup),
+		cmocka_unit_test_setup(signs_of_life_replace_each_other, setup),
 		cmocka_unit_test_setup(the_time_before_the_start_is_no_silence, setup),
 		cmocka_unit_test_setup(a_rail_that_lost_large_packets_has_no_suspicion, setup),
 		cmocka_unit_test_setup(rails_beyond_the_count_are_not_touched, setup),

@@ -165,7 +165,8 @@ void sim_switch_broke(struct sim_run *r, unsigned i, unsigned c, unsigned path)
 		r->ch[c].leaves = fo_of(r->ch[c].user)->epoch + 1;
 }
 
-/* An outage of this rail is detected in this time, for all that was heard on it until now; see patience_ns in heartbeat.c. */
+/* An outage of this rail is detected in this time, for all that was heard on it until now; see
+ * patience_ns in detect/rules.c. */
 static int64_t detected_ns(const struct sim_run *r, unsigned c, unsigned rail)
 {
 	int64_t usual = 0, ns = OUT_TICKS * r->s->heartbeat_ns;
