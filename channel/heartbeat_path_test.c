@@ -71,6 +71,26 @@ static void a_rail_that_is_down_is_reported_without_a_path(void **state)
 	assert_true(rounds_until(p, 0, 0, false) > 0);
 }
 
+/* Both links were down here, and nobody could be told. Now that is over. */
+static void a_rail_is_not_left_for_what_was_before_its_path(void **state)
+{
+	struct pair *p = *state;
+
+	half_rounds(p, 10);
+	dr_detect_force_down(&p->h[0].d, 0, false);
+	dr_detect_force_down(&p->h[0].d, 1, false);
+	no_path(p, true, true);
+	p->cut[0] = p->cut[1] = 3;
+	half_rounds(p, 20);
+	no_path(p, false, false);
+	p->cut[0] = p->cut[1] = 0;
+	for (int i = 0; i < 20; i++) {
+		half_round(p);
+		assert_int_equal(p->out[1].v.fell & 1u, 0);
+	}
+	assert_false(p->h[0].d.rail[0].down || p->h[1].d.rail[0].down);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -78,6 +98,7 @@ int main(void)
 		cmocka_unit_test_setup(a_peer_without_a_path_is_waited_for, setup),
 		cmocka_unit_test_setup(silence_begins_with_a_path, setup),
 		cmocka_unit_test_setup(a_rail_that_is_down_is_reported_without_a_path, setup),
+		cmocka_unit_test_setup(a_rail_is_not_left_for_what_was_before_its_path, setup),
 	};
 
 	return cmocka_run_group_tests_name("heartbeat_path", tests, NULL, NULL);

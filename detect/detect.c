@@ -97,6 +97,8 @@ void dr_detect_acked(struct dr_detector *d, unsigned rail, int64_t now)
 
 void dr_detect_no_path(struct dr_detector *d, unsigned rail, bool none)
 {
+	if (d->rail[rail].no_path && !none) /* what was missing before does not count */
+		d->rail[rail].heard_at = d->rail[rail].sent;
 	d->rail[rail].no_path = none;
 }
 
