@@ -14,7 +14,7 @@
 
 enum { WORDS_MAX = 512 }; /* all words of one value */
 
-enum value { VALUE_NONE, VALUE_OTHER, VALUE_WORDS, VALUE_LIST, VALUE_FILE };
+enum value { VALUE_NONE, VALUE_OTHER, VALUE_WORDS, VALUE_LIST, VALUE_FILE, VALUE_NICS };
 
 static bool has_capital(const char *word)
 {
@@ -49,6 +49,8 @@ static enum value value_of(const struct dr_opt *row, char *words, size_t len)
 		literal_words(row->arg, words, len);
 	if (*words)
 		return row->list ? VALUE_LIST : VALUE_WORDS;
+	if (strcmp(row->arg, "NICS") == 0)
+		return VALUE_NICS;
 	return strncmp(row->arg, "FILE", 4) == 0 || strcmp(row->arg, "DIR") == 0 ? VALUE_FILE
 										 : VALUE_OTHER;
 }
@@ -84,7 +86,7 @@ static void put_head(const struct dr_opts *o, FILE *f)
 	fprintf(f, "# bash completion for %s, written by: %s completion bash\n\n_%s()\n{\n", p, p,
 		p);
 	fputs("\tlocal cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n"
-	      "\tlocal cmd=${COMP_WORDS[1]} eq= opts= words= list= files= word rest=\n\n"
+	      "\tlocal cmd=${COMP_WORDS[1]} eq= opts= words= list= files= args= word rest=\n\n"
 	      "\tCOMPREPLY=()\n"
 	      "\t# \"--poll=busy\" is three words here.\n"
 	      "\tif [[ $cur == = ]]; then\n"
@@ -119,6 +121,8 @@ static void put_commands(const struct dr_opts *o, FILE *f)
 		fputs("\"\n", f);
 		if (strstr(c->args, "HOST"))
 			fputs("\t\t[[ $cur == -* ]] || opts=$(compgen -A hostname)\n", f);
+		else if (c->bit && *c->args && strcmp(c->args, "[options]") != 0)
+			fputs("\t\targs=1\n", f); /* files */
 		fputs("\t\t;;\n", f);
 	}
 	fputs("\t*) return ;;\n\tesac\n", f);
@@ -151,6 +155,9 @@ static void put_value(const struct dr_opt *row, FILE *f)
 	case VALUE_FILE:
 		fputs(") files=1 ;;\n", f);
 		break;
+	case VALUE_NICS:
+		fputs(") words=$(ls /sys/class/net) list=1 ;;\n", f);
+		break;
 	case VALUE_OTHER:
 		fputs(") return ;;\n", f);
 		break;
@@ -170,7 +177,7 @@ int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f)
 		put_value(o->value[i].row, f);
 	fputs("\t*=) return ;;\n"
 	      "\tesac\n"
-	      "\tif [[ $files ]]; then\n"
+	      "\tif [[ $files || ($args && ! $words && $cur != -*) ]]; then\n"
 	      "\t\tcompopt -o filenames 2>/dev/null || :\n"
 	      "\t\tmapfile -t COMPREPLY < <(compgen -f -- \"$cur\")\n"
 	      "\telif [[ $list && $cur == *,* ]]; then\n"

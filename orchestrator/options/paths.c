@@ -16,7 +16,7 @@ static const struct dr_opt rows[] = {
 	  .brief = "tcp, verbs, nccl:PLUGIN.so",
 	  .help = "Transport of the data paths. A server without this option uses the transport "
 		  "of its client." },
-	{ .name = "rails", .kind = DR_OPT_STRING, .arg = "LIST",
+	{ .name = "rails", .kind = DR_OPT_STRING, .arg = "NICS",
 	  .commands = NODE | TOPO | DOCTOR, .offset = AT(rails),
 	  .env = { "NCCL_GPUDIRECTTCPX_SOCKET_IFNAME" }, .help_more = dr_options_help_nics,
 	  .brief = "NICs to use, e.g. eth1,eth2 (automatic)",

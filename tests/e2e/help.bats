@@ -236,6 +236,11 @@ completes() {
 	completes "with blank" client n1 --csv with
 	[ "${#COMPREPLY[@]}" -eq 1 ]
 	completes "" demo --size ""
+	completes "report.csv report.txt" report rep
+	completes "report.csv report.txt" plugin rep
+	completes "report.csv report.txt" compare report.txt -- rep
+	completes "lo" client n1 --rails l
+	completes "lo" doctor --rails = l
 	completes "off on" demo --verify = o
 	for command in "${COMMANDS[@]}"; do
 		COMP_WORDS=(dualrail "$command" --) COMP_CWORD=2
