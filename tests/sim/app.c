@@ -270,11 +270,8 @@ static void post_more(struct sim_user *u, int64_t now)
 
 static void step(struct sim_user *u, int64_t now)
 {
-	unsigned active = sim_channel_of(u)->fo.active;
 	int rc = -1;
 
-	if (active < DR_PATHS)
-		u->active = active;
 	if (!u->gone && u->err == 0)
 		rc = dr_window_drain(&u->win);
 	sim_give_up_step(u, now);

@@ -7,9 +7,12 @@
  * Whether a channel may end, and whether it must, by what the simulated world shows: which connections join both
  * ends, which rails carry, and who runs. Nothing of it comes from the channels.
  *
- *  death  An end ends because it closed, or its memory went, or a fence failed, or the peer has told it of its own
- *         end, or since nothing joined it to its peer for lost_after. In this time, less COME_UP_NS, no rail carried or one of both did not run:
- *         otherwise there would have been a path. A path that joins them ends this time when something must have been heard on it (hear_ns).
+ *  death  An end ends because it closed, or its memory went, or a fence failed that holds its
+ *         buffers, or the peer has told it of its own end, or since nothing joined it to its peer
+ *         for lost_after. In this time, since a path was up last and less COME_UP_NS, each rail was
+ *         cut or had a fence of the channel that failed for good, or one of both ends did not run:
+ *         otherwise there would have been a path. A path that joins them ends this time when
+ *         something must have been heard on it (hear_ns).
  *  ends   and an end that nothing joins to its peer for longer does end.
  *
  * Only time in which the end itself runs counts, but for what its kernel or NIC waits for. While
@@ -53,6 +56,16 @@ static unsigned ends_up(const struct sim_run *r, unsigned c, unsigned end)
 		n = DR_MAX(n, carries(r, at.rail) ? dr_sim_path_ends(r->w, &at) : 0);
 	}
 	return n;
+}
+
+/* A path whose fence failed for good is not dialled again. */
+static bool may_come_up(const struct sim_run *r, unsigned c)
+{
+	for (unsigned i = 0; i < DR_PATHS; i++)
+		if (carries(r, sim_rail_of_path(r, c, i)) && !sim_quarantined(r, c, 0, i) &&
+			!sim_quarantined(r, c, 1, i))
+			return true;
+	return false;
 }
 
 /* A tick of both ends, and one look; as many as detection allows for where heartbeats are lost. */
@@ -141,31 +154,31 @@ void sim_judge(struct sim_run *r, int64_t now)
 				u->alone_at = now;
 			}
 			u->was_joined |= is;
+			u->could_ns = is ? 0 : u->could_ns;
 			u->left = !is && !stands;
 			u->left_ns = u->left ? u->left_ns : 0;
 			u->heard = settled(is && up[!end], hear_ns(r), &u->heard_at, now);
 			u->unheard_ns = u->heard ? 0 : u->unheard_ns;
 			u->runs = up[end];
 			/* An end that has ended builds no path. */
-			u->could = !is && rail && both && r->ch[c].user[!end].err == 0;
+			u->could = !is && both && r->ch[c].user[!end].err == 0 && may_come_up(r, c);
 			check_ends(r, u, now);
 		}
 	}
 }
 
-/* A fence that failed for good ends a channel in two ways: it holds buffers of the user, or every other
- * path is lost. That it is there is not enough. */
+/* A fence that failed for good ends a channel if the path holds buffers of the user. That it is
+ * there is not enough. */
 static bool stuck(const struct sim_user *u, int err)
 {
-	const struct sim_run *r = u->r;
 	bool any = false;
 
-	for (unsigned end = 0; end < 2; end++)
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			any |= sim_quarantined(r, u->channel, end, i);
-	if (err == -EIO)
-		return u->posted > u->done && sim_quarantined(r, u->channel, u->end, u->active);
-	return err == -ENETDOWN && any;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_sim_place at = sim_place(u->r, u->channel, u->end, i);
+
+		any |= dr_sim_path_holds(u->r->w, &at);
+	}
+	return err == -EIO && any && u->posted > u->done;
 }
 
 void sim_judge_death(struct sim_user *u, int err, const char *text)

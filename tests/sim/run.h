@@ -173,7 +173,6 @@ struct sim_user { /* one end of a channel */
 	uint64_t posted, done;
 	uint8_t *mem;
 	struct dr_mem reg;
-	unsigned active;	 /* path that carried data last */
 	bool gone, dereg;	 /* memory taken away; with messages in it */
 	bool closing, confirmed; /* its user gave it up; the peer knew when it left */
 	int64_t closed_ns;	 /* end's clock */

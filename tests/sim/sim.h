@@ -246,6 +246,9 @@ unsigned dr_sim_path_ends(const struct dr_sim_world *w, const struct dr_sim_plac
 
 /* A path, open or closed, is in a fence that failed for good. */
 bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_place *at);
+/* And it held buffers of its user when that fence began: sends and receives that it had not
+ * reported as done. */
+bool dr_sim_path_holds(const struct dr_sim_world *w, const struct dr_sim_place *at);
 
 /* The process dies, its rails with it: connections are reset (told over links that work), nothing of
  * it is touched any more. The owner then only closes, stops and fini's its paths and rails. */

@@ -143,6 +143,14 @@ bool dr_sim_path_quarantined(const struct dr_sim_world *w, const struct dr_sim_p
 	return false;
 }
 
+bool dr_sim_path_holds(const struct dr_sim_world *w, const struct dr_sim_place *at)
+{
+	for (const struct sim_path *p = first_path(w, at); p; p = p->next)
+		if (p->quarantined && p->holds && is_at(p, at))
+			return true;
+	return false;
+}
+
 void dr_sim_path_break(struct dr_path *dp, unsigned at_mask, int err)
 {
 	struct sim_path *p = sim_path_of(dp);

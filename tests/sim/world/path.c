@@ -415,6 +415,16 @@ static void fence_fire(struct dr_sim_world *w, const struct sim_event *ev)
 		fence_over(p, w->fence_stuck[c->rail][ev->from] && ev->a);
 }
 
+/* Sends whose SENT, and receives of which a DELIVERED was not reported yet. */
+static bool holds(const struct sim_path *p)
+{
+	bool any = !TAILQ_EMPTY(&p->wrs) || p->post_n > 0;
+
+	for (const struct sim_item *it = STAILQ_FIRST(&p->items); it; it = STAILQ_NEXT(it, next))
+		any |= it->kind == SIM_IT_SENT;
+	return any;
+}
+
 void sim_fence(struct dr_path *dp, int64_t deadline_ns)
 {
 	struct sim_path *p = sim_path_of(dp);
@@ -426,6 +436,7 @@ void sim_fence(struct dr_path *dp, int64_t deadline_ns)
 	if (p->closed || p->fence != SIM_FENCE_NO || w->dead[p->node])
 		return;
 	p->fence = SIM_FENCE_ASKED;
+	p->holds = holds(p);
 	sim_hs_end(p);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);

@@ -213,6 +213,7 @@ struct sim_path {
 	bool closed, stopped;
 	bool down;	  /* NIC end is torn down: nothing lands, nothing is read */
 	bool quarantined; /* a fence failed for good */
+	bool holds;	  /* buffers, for all that its user was told until its fence began */
 	enum sim_fence fence;
 	unsigned dup_next;	/* report DELIVERED of the next part again, so many reports later */
 	struct dr_event dup_ev; /* what will be reported again */
