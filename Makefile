@@ -71,7 +71,7 @@ PLUGIN    := $(B)/libnccl-net-ha.so
 NCCL_LINKS := libnccl-net.so librccl-net.so
 ARCHIVES  := $(B)/orchestrator.a $(B)/libdualrail.a
 # README.md and the documents keep their places to each other, for their links.
-DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/*) \
+DOCS      := README.md CHANGELOG.md SECURITY.md LICENSE $(wildcard docs/*.md docs/images/* docs/screens/*) \
 	$(wildcard docs/examples/*.c docs/examples/kvblocks/*.*) \
 	$(sort $(shell find k8s scripts/slurm scripts/metrics -type f 2>/dev/null))
 # Of the files of others in the report page.

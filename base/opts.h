@@ -191,7 +191,7 @@ int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f) DR_MUS
  * not set. Reading the others with dr_opts_from_json gives the same values. A new reference; NULL:
  * out of memory. */
 struct json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command);
-/* The same as "name=value" lines; control bytes in values are escaped as in C. */
+/* The same as "name=value" lines, of what has a value; control bytes in values are escaped as in C. */
 void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f);
 
 #endif

@@ -343,8 +343,10 @@ void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f)
 		if (!echoed(row, command))
 			continue;
 		json_t *v = value_json(o, i);
-		/* A line for each occurrence; an empty value when there is none. */
-		for (size_t k = 0; k == 0 || (row->repeat && k < json_array_size(v)); k++) {
+		size_t n = json_is_array(v) ? json_array_size(v) : !json_is_null(v);
+
+		/* A line for each occurrence. */
+		for (size_t k = 0; k < (row->repeat ? n : DR_MIN(n, 1)); k++) {
 			fprintf(f, "%s=", row->name);
 			if (row->kind == DR_OPT_LIST)
 				print_list(f, at(o, i));

@@ -506,7 +506,7 @@ static void the_echo_reads_back_the_same(void **state)
 
 	kv = echo(f);
 	assert_string_equal(kv, "size=1536B\nwindow=16\nverify=on\nrate=2500000000\nratio=0.3\n"
-				"memory=host\ngpus=0-2,9\nmap=\nheartbeat=1500us\nfault=close:1\n"
+				"memory=host\ngpus=0-2,9\nheartbeat=1500us\nfault=close:1\n"
 				"fault=close:2\njson=-\nquiet=off\n");
 	free(kv);
 }

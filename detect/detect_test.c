@@ -362,7 +362,7 @@ static void rails_beyond_the_count_are_not_touched(void **state)
 	(void)state;
 }
 
-/* Without a path nothing can be heard: that is no silence of this rail, and says nothing of others. */
+/* Without a path nothing can be heard: no silence of this rail, and it says nothing of others. */
 static void a_rail_without_path_is_not_silent(void **state)
 {
 	for (unsigned without = 0; without < 2; without++) {

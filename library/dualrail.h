@@ -136,8 +136,9 @@ enum dualrail_event_kind {
 		dualrail_disconnect */
 	DUALRAIL_NOTE, /* data, len: the note of a put of the peer, whose blocks are in place */
 	DUALRAIL_PUT_DONE, /* cookie; code: 0, or what dualrail_test returns. A peer's answer to the note may come before */
-	DUALRAIL_SWITCHED, /* a lane changed its NIC: text "eth1 -> eth2: cause". gap_ns: receiving end, time without data; -1
-		at the other end, and if the lane was idle. code: 1 planned, e.g. a failback; 0 a failure */
+	DUALRAIL_SWITCHED, /* a lane changed its NIC: text "eth1 -> eth2: cause". gap_ns: receiving
+		end, time without data; -1 at the other end, and if the lane was idle.
+		code: 1 planned, e.g. a failback; 0 a failure */
 	DUALRAIL_UNPROTECTED, /* a lane has lost its second NIC: text has its name */
 	DUALRAIL_HEALED,      /* it is back */
 };

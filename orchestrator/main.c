@@ -69,7 +69,7 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 	out->metrics_listen = o->metrics_listen;
 	out->metrics_allow = o->allow.n ? &o->allow : NULL;
 	out->baseline_path = o->baseline;
-	out->quiet = o->quiet;
+	out->quiet = o->quiet && !o->dry_run;
 	out->tables = o->verbose > 0 && !o->quiet;
 	out->intervals = out->tables || (o->table && dr_opts_given(o->table, "interval"));
 	/* The document of the run becomes a part of that of preflight, which prints one line. */
@@ -77,6 +77,7 @@ static void output_options(const struct dr_options *o, FILE *none, struct dr_out
 		out->json_stdout = false;
 		out->json_path = NULL;
 		out->quiet = o->verbose == 0;
+		out->live = true;
 		out->out = o->verbose || !none ? stderr : none;
 	}
 	/* A server prints one line per client; -v adds the tables. */

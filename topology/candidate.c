@@ -22,7 +22,7 @@ const char *dr_netdev_why_text(enum dr_netdev_why why)
 		[DR_NETDEV_CARRIER] = "no carrier",
 		[DR_NETDEV_ADDRESS] = "no global address of its own",
 		[DR_NETDEV_SLOW] = "slower than a tenth of the fastest",
-		[DR_NETDEV_CONTROL] = "control connection",
+		[DR_NETDEV_CONTROL] = DR_CONTROL_CONNECTION,
 		[DR_NETDEV_DEFAULT_ROUTE] = "management NIC: it has the default route",
 	};
 
@@ -239,6 +239,6 @@ enum dr_netdev_why dr_netdev_refused(const struct dr_netdev_choice *c, const str
 		return why;
 	management = dr_netdev_management(c);
 	if (d == management)
-		return has_control(c, d) ? DR_NETDEV_CONTROL : DR_NETDEV_DEFAULT_ROUTE;
+		return d == with_default_route(c) ? DR_NETDEV_DEFAULT_ROUTE : DR_NETDEV_CONTROL;
 	return too_slow(speed(c, d), fastest(c, management)) ? DR_NETDEV_SLOW : DR_NETDEV_RAIL;
 }

@@ -192,6 +192,8 @@ enum dr_netdev_why dr_netdev_link_refused(
 enum dr_nic_rank dr_netdev_rank(enum dr_netdev_why why);
 /* "no carrier" */
 const char *dr_netdev_why_text(enum dr_netdev_why why);
+/* The text of a NIC that may have been meant as a rail: the one with the default route is not. */
+#define DR_CONTROL_CONNECTION "control connection"
 /* Global, or of the loopback; of that family, 0: any. Where a device has no global address its IPv4
  * ones are usable if the user names it. */
 bool dr_netdev_addr_usable(

@@ -114,7 +114,7 @@ enum nccl_result dr_nccl_finalize(struct dr_nccl *n);
 void dr_nccl_close(struct dr_nccl *n);
 
 /*
- * init with a logger that obeys NCCL_DEBUG (VERSION, WARN, INFO, ABORT, TRACE; not set: nothing) and
+ * init with a logger obeying NCCL_DEBUG (VERSION, WARN, INFO, ABORT, TRACE; not set: nothing), and
  * writes to our log. From version 11 on the result is a context, which later calls get.
  */
 enum nccl_result dr_nccl_init(struct dr_nccl *n);

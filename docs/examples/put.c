@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moves 64 MiB to another process:  put HANDLE receive,  then  put HANDLE send  where HANDLE is a file that both see. */
+/*
+ * Moves 64 MiB to another process. One runs "put HANDLE receive", then the other one "put HANDLE send";
+ * HANDLE is a file that both see.
+ */
 #include <dualrail.h>
 
 #include <poll.h>
@@ -58,7 +61,8 @@ int main(int argc, char **argv)
 			check(dualrail_put(v->peer, &b, 1, "all", 3, 0, &put), &e);
 		}
 		if (v->kind == DUALRAIL_NOTE) /* the blocks before it are in place */
-			printf("received %d bytes: %.*s\n", LEN, (int)v->len, (const char *)v->data);
+			printf("received %d bytes: %.*s\n", LEN, (int)v->len,
+				(const char *)v->data);
 		done = v->kind == DUALRAIL_PUT_DONE || v->kind == DUALRAIL_NOTE ||
 		       v->kind == DUALRAIL_CLOSED;
 	}

@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <net/if.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,7 +17,6 @@
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/session/session.h"
-#include "topology/netdev.h"
 
 /*
  * Checks, run, verdict. A check that failed is a part of the line; it prevents the run only if that
@@ -134,8 +132,13 @@ static void describe_lowest(struct preflight *p)
 		n++;
 		low = !low || c->percent < low->percent ? c : low;
 	}
+	for (size_t i = 0; !low && i < rec->matrix.nics.n; i++)
+		if (rec->matrix.nics.v[i].finding == DR_MATRIX_UNKNOWN &&
+			rec->matrix.nics.v[i].cause[0])
+			dr_append(p->line, sizeof(p->line), "; %s", rec->matrix.nics.v[i].cause);
 	if (!low) {
-		dr_append(p->line, sizeof(p->line), "; compared with no baseline");
+		dr_append(p->line, sizeof(p->line), "; compared with no baseline%s",
+			rec->rails.n > 1 ? ", the NICs with each other" : "");
 		return;
 	}
 	dr_append(p->line, sizeof(p->line),
@@ -182,22 +185,6 @@ static void describe_pass(struct preflight *p)
 	if (!o->bidir)
 		dr_append(p->line, sizeof(p->line), "; %s not measured (--bidir)",
 			dr_enum_name(dr_direction_names, o->reverse ? DR_TO_SERVER : DR_TO_CLIENT));
-}
-
-/* A NIC with a default route is one for management. Another one that carries control may have been meant as a rail. */
-static void warn_of_control(const struct dr_record *rec)
-{
-	for (size_t i = 0; i < rec->unused_nics.n; i++) {
-		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
-		int index = (int)if_nametoindex(r->nic);
-
-		if (r->side == DR_END_CLIENT && strcmp(r->reason, "control connection") == 0 &&
-			index != dr_netdev_default(AF_INET) && index != dr_netdev_default(AF_INET6))
-			dr_warn("preflight",
-				"%s is not measured: it carries the control connection; if it is a NIC of the "
-				"fabric, give HOST's management address, or name the NICs with --rails",
-				r->nic);
-	}
 }
 
 static void describe_run(struct preflight *p)
@@ -304,7 +291,6 @@ static void measure(struct preflight *p, struct dr_options *o, struct dr_output 
 	p->status = dr_session_main(o, p->rec, out);
 	p->measurements = 1;
 	find_bad(p);
-	warn_of_control(p->rec);
 	p->result = dr_record_to_json(p->rec);
 	if (is_worth_repeating(p))
 		measure_again(p, o, out);

@@ -169,10 +169,36 @@ static void shared(struct search *s)
 	}
 }
 
+/* Without a baseline NICs are compared with each other. */
+static void slow_nics(struct search *s)
+{
+	const struct dr_matrix *m = &s->rec->matrix;
+
+	for (size_t i = 0; i < m->nics.n; i++) {
+		const struct dr_matrix_nic_row *n = &m->nics.v[i];
+		struct preflight_bad b = { .kind = DR_FIGURE_NIC,
+			.gpu = DR_UNSET,
+			.direction = n->direction,
+			.gbps = n->alone_gbps,
+			.mean_gbps = 100 * n->alone_gbps / n->others_percent,
+			.percent = n->others_percent,
+			.beside_others = true };
+
+		if (n->finding != DR_MATRIX_SLOW && n->finding != DR_MATRIX_IDLE)
+			continue;
+		snprintf(b.nic, sizeof(b.nic), "%s", n->nic);
+		if (n->finding == DR_MATRIX_IDLE)
+			snprintf(b.reason, sizeof(b.reason), "%.95s", n->cause);
+		add(s, &b);
+	}
+}
+
 size_t preflight_find_bad(const struct dr_record *rec, struct preflight_bad *out)
 {
 	struct search s = { .rec = rec, .out = out };
 
+	if (!rec->comparison.n)
+		slow_nics(&s);
 	missing_nics(&s);
 	whole_parts(&s, DR_FIGURE_NIC);
 	whole_parts(&s, DR_FIGURE_GPU);
@@ -191,8 +217,9 @@ static void describe(const struct preflight_bad *b, char *buf, size_t len)
 	if (b->direction >= 0)
 		dr_append(buf, len, ", %s", dr_enum_name(dr_direction_names, b->direction));
 	if (isfinite(b->percent))
-		dr_append(buf, len, ": %.3g Gb/s is %.0f %% of the baseline's %.3g", b->gbps,
-			floor(b->percent), b->mean_gbps);
+		dr_append(buf, len, ": %.3g Gb/s is %.0f %% of the %s %.3g", b->gbps,
+			floor(b->percent), b->beside_others ? "other NICs'" : "baseline's",
+			b->mean_gbps);
 	if (b->reason[0])
 		dr_append(buf, len, "%s%s", isfinite(b->percent) ? ", " : ": ", b->reason);
 }

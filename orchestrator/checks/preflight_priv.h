@@ -14,13 +14,15 @@ struct preflight_bad {
 	int direction;			 /* -1: both, the NIC is not in the run */
 	double gbps, mean_gbps, percent; /* of the lowest figure behind it */
 	char reason[96];
+	bool beside_others; /* not a baseline */
 };
 extern const struct dr_fields preflight_bad_fields;
 
 /*
  * A figure that is below the baseline is put down to as few parts as explain it, in this order: a NIC that the run does
  * not use, or over which every GPU is below; a GPU that is below over every other NIC; a pair of GPU and NIC; what is
- * below only while several share it. Returns how many there are, at most PREFLIGHT_BAD_MAX.
+ * below only while several share it. Without a baseline: a NIC that is slow or idle beside others.
+ * Returns how many there are, at most PREFLIGHT_BAD_MAX.
  */
 size_t preflight_find_bad(const struct dr_record *rec, struct preflight_bad *out);
 /* "NIC eth1, to-server: 19 Gb/s is 20 % of the baseline's 95"; at most four of them, and how many more. */

@@ -31,7 +31,7 @@ static void print_cell(FILE *f, float gbps, double bound)
 	char text[16];
 
 	if (gbps >= 0)
-		snprintf(text, sizeof(text), "%.3g%s", (double)gbps,
+		snprintf(text, sizeof(text), gbps < 1000 ? "%.3g%s" : "%.0f%s", (double)gbps,
 			dr_sweep_is_low(gbps, bound) ? "!" : "");
 	else
 		snprintf(text, sizeof(text), "%s",
@@ -206,7 +206,7 @@ static void print_finding(FILE *f, const struct dr_sweep_verdict *v, size_t i)
 	else
 		snprintf(text, sizeof(text), "%s: %s", dr_sweep_kind_names[v->v[i].kind],
 			v->v[i].text);
-	dr_table_words(text, 2, 4, f);
+	fprintf(f, "  %s\n", text);
 }
 
 static void print_rtt(const struct dr_sweep_judge *j, const struct dr_sweep_verdict *v, FILE *f)
@@ -223,12 +223,18 @@ static void print_rtt(const struct dr_sweep_judge *j, const struct dr_sweep_verd
 
 int dr_sweep_print(const struct dr_sweep_judge *j, const struct dr_sweep_verdict *v, FILE *f)
 {
-	int rc = j->nodes <= FULL_MAX ? print_full(j, v, f) : print_worst(j, v, f);
+	struct dr_wrap w;
+	FILE *m = dr_wrap_open(&w);
 
-	print_rtt(j, v, f);
+	if (!m)
+		return -ENOMEM;
+	int rc = j->nodes <= FULL_MAX ? print_full(j, v, m) : print_worst(j, v, m);
+
+	print_rtt(j, v, m);
 	if (v->n)
-		fprintf(f, "\nFindings\n");
+		fprintf(m, "\nFindings\n");
 	for (size_t i = 0; i < v->n; i++)
-		print_finding(f, v, i);
+		print_finding(m, v, i);
+	dr_wrap_close(&w, f);
 	return rc;
 }

@@ -150,8 +150,8 @@ static void every_output_has_it(void **state)
 			"longest time between two deliveries", "no channel switched", NULL });
 	has(rec, dr_table_print,
 		(const char *const[]){ "31.00  45.00  45.00  45.00 |      -     -",
-			"longest time between", "Without a fault that\n  time is 2.00 ms (p99)",
-			"longest gap 45.0 ms", NULL });
+			"longest time between", "Without a", "2.00 ms (p99)", "longest gap 45.0 ms",
+			NULL });
 	has(rec, csv, (const char *const[]){ "31000", "45000", NULL });
 	has(rec, prom,
 		(const char *const[]){
@@ -209,7 +209,7 @@ static void tables_say_what_was_in_the_way(void **state)
 		true);
 	says(rec, "Processor, server: a worker", false); /* nothing was detected */
 	fault(rec, 0, 5, 9, 7);
-	says(rec, "\nProcessor, server: a worker was up to 34.00 ms late", true);
+	says(rec, "\nProcessor, server: a thread ran up to 34.00 ms late", true);
 	rec->environment.v[0].stall_ns = 9 * MS;
 	says(rec, "Processor, server: a worker", false);
 	dr_fields_init(&dr_nic_fields, &nic);

@@ -187,46 +187,13 @@ static int other_way(int direction)
 	return direction == DR_TO_SERVER ? DR_TO_CLIENT : DR_TO_SERVER;
 }
 
-static void print_finding(const struct table *t, const struct dr_matrix_nic_row *n)
+static void print_notes(const struct table *t)
 {
-	if (n->finding == DR_MATRIX_UNKNOWN && n->cause[0])
-		fprintf(t->f, "  %s\n", n->cause);
-	else if (n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN)
-		fprintf(t->f, "  %s: rail %s (%s <-> %s): %s\n",
-			dr_matrix_finding_names[n->finding], count(n->rail).s, n->nic, n->peer_nic,
-			n->cause);
-	if (n->low_gpu != DR_UNSET)
-		fprintf(t->f,
-			"  one cell is far below its column: GPU %s over %s %s (others %s-%s); repeat to confirm\n",
-			count(n->low_gpu).s, n->nic, sig(n->low_gbps).s, sig(n->least_gbps).s,
-			sig(n->most_gbps).s);
-}
-
-static void print_findings(const struct table *t)
-{
-	int direction = t->nic[0]->direction;
 	int64_t moved = 0;
-	size_t bad = 0, varied = 0;
 
-	for (size_t i = 0; i < t->n; i++) {
-		const struct dr_matrix_nic_row *n = t->nic[i];
-
-		bad += n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN;
-		varied += n->finding == DR_MATRIX_UNKNOWN && n->cause[0];
-		print_finding(t, n);
-	}
 	if (!t->has_counter)
 		fputs("  these NICs have no counters (loopback): a NIC counts as idle only if it delivered nothing\n",
 			t->f);
-	else if (!bad)
-		fprintf(t->f, "  no NIC is idle by its own counters");
-	if (t->has_counter && !bad && !varied)
-		fprintf(t->f, ", or slow (below %.4g %% of the others' median), %s",
-			100 * dr_matrix_part(t->rec), way(direction));
-	if (t->has_counter && !bad)
-		fputc('\n', t->f);
-	if (!has_direction(t->rec, other_way(direction)))
-		fprintf(t->f, "  %s was not measured: %s\n", way(other_way(direction)), "--bidir");
 	for (size_t i = 0; i < t->rec->matrix.totals.n; i++)
 		moved = DR_MAX(moved, t->rec->matrix.totals.v[i].switched);
 	if (moved)
@@ -258,20 +225,19 @@ static void print_direction(struct table *t, int direction)
 		print_rows(t, from, to);
 		print_counters(t, from, to);
 	}
-	fputs("  ###: at least 90 % of the best cell, ##: 50 %, #: 10 %; left: channels left that NIC, so the cell\n"
-	      "  has no figure. total: all GPUs over all NICs; below the NICs: their own counters, with headers\n",
+	fputs("  ###: at least 90 % of the best cell, ##: 50 %, #: 10 %; left: channels left that NIC, so the cell "
+	      "has no figure. total: all GPUs over all NICs; below the NICs: their own counters, with headers\n",
 		t->f);
-	print_findings(t);
+	print_notes(t);
 	dr_result_matrix(t->rec, direction, t->f);
 }
 
-void dr_matrix_print(const struct dr_record *rec, FILE *f)
+void dr_matrix_print(const struct dr_record *rec, bool colour, FILE *f)
 {
-	struct table t = { .rec = rec, .f = f };
+	struct table t = { .rec = rec, .f = f, .colour = colour };
 
 	if (!rec->matrix.cells.n)
 		return;
-	t.colour = dr_table_colour(f);
 	print_direction(&t, DR_TO_SERVER);
 	print_direction(&t, DR_TO_CLIENT);
 }
@@ -364,16 +330,19 @@ static void print_good_nics(const struct dr_record *rec, int direction, FILE *f)
 
 void dr_matrix_print_summary(const struct dr_record *rec, FILE *f)
 {
-	if (!rec->matrix.nics.n)
-		return;
-	fputc('\n', f);
 	for (size_t i = 0; i < rec->matrix.nics.n; i++) {
 		const struct dr_matrix_nic_row *n = &rec->matrix.nics.v[i];
 
 		if (n->finding == DR_MATRIX_UNKNOWN && n->cause[0])
-			fprintf(f, "%s, %s\n", n->cause, way(n->direction));
+			fprintf(f, "%s: %s\n", way(n->direction), n->cause);
 		else if (n->finding != DR_MATRIX_OK && n->finding != DR_MATRIX_UNKNOWN)
 			print_bad_nic(rec, n, f);
+		if (n->low_gpu != DR_UNSET)
+			fprintf(f,
+				"one cell is far below its column: GPU %s over %s %s (others %s-%s); repeat to "
+				"confirm\n",
+				count(n->low_gpu).s, n->nic, sig(n->low_gbps).s,
+				sig(n->least_gbps).s, sig(n->most_gbps).s);
 	}
 	print_good_nics(rec, DR_TO_SERVER, f);
 	print_good_nics(rec, DR_TO_CLIENT, f);

@@ -236,11 +236,6 @@ void dr_output_complain(const struct dr_output *o, const char *text)
 		dr_complain("%s", text);
 }
 
-void dr_output_text(const struct dr_output *o, const char *text)
-{
-	dr_table_words(text, 0, 2, o->tables);
-}
-
 /* -------------------------------- the stream -------------------------------- */
 
 /* One line {"event":...,"time":...,"data":...}; takes data over. */
@@ -265,7 +260,7 @@ static void stream(struct dr_output *o, const char *event, json_t *data)
 
 void dr_output_progress(struct dr_output *o, const char *line)
 {
-	if (!o->terminal || o->o.quiet)
+	if (!o->terminal || (o->o.quiet && !o->o.live))
 		return;
 	if (line) {
 		fprintf(o->o.err, "\r%.100s\033[K", line);
@@ -289,8 +284,13 @@ void dr_output_start(struct dr_output *o, struct dr_record *rec)
 {
 	FILE *f = people(o);
 
-	if (f)
-		dr_table_header(rec, o->o.options, f);
+	struct dr_wrap w;
+
+	if (f && dr_wrap_open(&w)) {
+		dr_table_header(rec, o->o.options, w.m);
+		dr_wrap_close(&w, f);
+		fflush(f);
+	}
 	if (o->o.json_stream)
 		stream(o, "start", dr_record_to_json(rec));
 	dr_output_publish(o, rec);
@@ -301,26 +301,33 @@ void dr_output_row_at(struct dr_output *o, size_t list_off, const void *row)
 	const struct dr_row_type *t = dr_row_type_at(list_off);
 	bool line = t->line && (o->o.tables || t->always || (t->interval && o->o.intervals));
 	FILE *f = row && line ? people(o) : NULL;
+	struct dr_wrap w;
 
-	if (f) {
-		t->line(row, o->o.tables, f);
+	if (f && dr_wrap_open(&w)) {
+		t->line(row, o->o.tables, w.m);
+		dr_wrap_close(&w, f);
 		fflush(f);
 	}
 	if (row && o->o.json_stream)
 		stream(o, t->event, dr_fields_to_json(t->fields, row));
 }
 
-void dr_output_line(struct dr_output *o, const char *component, const char *text)
+void dr_output_text(struct dr_output *o, const char *text)
 {
 	FILE *f = people(o);
-	bool log = f && dr_log_is_json();
 
-	if (log)
-		dr_say(component, "%s", text);
-	if (!f || (log && fileno(f) < 0)) /* the tables are lines of the log */
+	if (!f)
 		return;
-	fprintf(f, "%s\n", text);
+	dr_table_words(text, 0, 2, f);
 	fflush(f);
+}
+
+void dr_output_line(struct dr_output *o, const char *component, const char *text)
+{
+	if (!o->o.quiet && dr_log_is_json())
+		dr_say(component, "%s", text);
+	if (!dr_log_is_json() || fileno(o->tables) >= 0) /* else the tables are lines of the log */
+		dr_output_text(o, text);
 }
 
 void dr_output_result(struct dr_output *o, struct dr_record *rec)

@@ -32,6 +32,7 @@ struct dr_output_options {
 	const char *baseline_path;
 	const char *options; /* for the header: "name=value ..."; NULL: all of the record */
 	bool quiet;	     /* the verdict alone; no progress line */
+	bool live;	     /* the progress line all the same */
 	bool tables;	     /* all tables, and a line of each interval and cell */
 	bool intervals;	     /* a line of each interval */
 	bool no_tables;	     /* not even the final ones: the run did not begin */
@@ -78,7 +79,7 @@ FILE *dr_output_tables(const struct dr_output *o);
  * tables go to: their last lines have the errors of the record. */
 void dr_output_complain(const struct dr_output *o, const char *text);
 /* Sentences there, in lines as wide as the screen, the further ones indented. */
-void dr_output_text(const struct dr_output *o, const char *text);
+void dr_output_text(struct dr_output *o, const char *text);
 
 /* The run begins, options are effective: "start" line of the stream, header for people. */
 void dr_output_start(struct dr_output *o, struct dr_record *rec);

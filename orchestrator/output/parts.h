@@ -98,12 +98,22 @@ int dr_prom_label_parse(const struct dr_opt *row, const char *text, void *dst, s
 void dr_table_print(struct dr_record *rec, FILE *f);
 void dr_table_answers(struct dr_record *rec, FILE *f);
 void dr_table_verdict(const struct dr_record *rec, FILE *f);
-/* Options ("name=value ..."; NULL: all of the record), rails and GPU map, before the run. */
+/* Program, run and options ("name=value ..."), before the run. */
 void dr_table_header(const struct dr_record *rec, const char *options, FILE *f);
 /* May colours be used there? Not without a terminal, nor with NO_COLOR (no-color.org). */
 bool dr_table_colour(FILE *f);
 /* Words in lines as wide as the screen (100 columns without one), indented by so many. */
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f);
+/* A stream for lines that go to f when it is closed, each as wide as the screen. A line with two
+ * blanks behind its indentation is the row of a table and stays as it is. NULL: no memory; close it
+ * all the same. */
+struct dr_wrap {
+	FILE *m;
+	char *text;
+	size_t len;
+};
+FILE *dr_wrap_open(struct dr_wrap *w);
+void dr_wrap_close(struct dr_wrap *w, FILE *f);
 /* One line while the run lasts; row: a struct dr_interval_row, dr_fault_row, dr_matrix_cell_row. */
 void dr_table_interval(const void *row, bool all, FILE *f);
 void dr_table_fault(const void *row, bool all, FILE *f);
@@ -128,7 +138,7 @@ double dr_matrix_part(const struct dr_record *rec);
 /* Fills matrix.nics from the cells and totals, in the order of the cells. Part of dr_record_settle. */
 void dr_matrix_judge(struct dr_record *rec);
 /* The heat table and the findings; nothing without a matrix. Colours when f is a terminal. */
-void dr_matrix_print(const struct dr_record *rec, FILE *f);
+void dr_matrix_print(const struct dr_record *rec, bool colour, FILE *f);
 /* The findings as sentences, each complete by itself; nothing without a matrix. */
 void dr_matrix_print_summary(const struct dr_record *rec, FILE *f);
 

@@ -159,7 +159,8 @@ bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_ro
 /* NULL: there is none of that number, or on that NIC. */
 const struct dr_rail_row *dr_record_rail(const struct dr_record *rec, int64_t rail);
 const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const char *nic);
-/* Appends "; rail1 is missing: no answer from 10.0.1.2" for each NIC here whose peer did not answer. */
+/* Appends "; rail1 is missing: no answer from 10.0.1.2" for each NIC here whose peer did not answer, and the NIC that was
+ * not measured because HOST is reached over it. */
 void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len);
 /* Speed of a rail; NAN: unknown. */
 double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail);
@@ -178,6 +179,7 @@ struct dr_thresholds {
 	double min_bw_gbps; /* of the total; NAN: none */
 	double min_bw_percent; /* of the line rate or, with a baseline, of that; NAN: none (baseline: 90) */
 	double min_nic_percent; /* of a NIC, relative to the others of a matrix; NAN: not judged */
+	bool min_nic_implied;	/* nobody asked for it: a single NIC passes */
 	int64_t max_gap_ns;	/* of every trial; DR_UNSET: none */
 	int64_t max_lat_ns
 		[DR_LAT_FIGURES]; /* full round trip of every GPU and size; DR_UNSET: none */

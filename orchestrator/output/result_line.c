@@ -95,7 +95,7 @@ static void print_sharing(
 		return;
 	fprintf(f, " (%s is shared by ", nic.s + 6);
 	if (n == 2)
-		fprintf(f, "GPU %s and %s", count(first[0]).s, count(first[1]).s);
+		fprintf(f, "GPUs %s and %s", count(first[0]).s, count(first[1]).s);
 	else
 		fprintf(f, "%zu GPUs", n);
 	fprintf(f, ": %s Gb/s together)", sig(gbps).s);
@@ -211,7 +211,7 @@ void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f)
 			if (v[k].phase == v[i].phase)
 				*sum = (isfinite(*sum) ? *sum : 0) + v[k].gbps;
 		}
-		fprintf(f, " %s:", size(v[i].message_bytes).s);
+		fprintf(f, "  %s:", size(v[i].message_bytes).s);
 		for (k = 0; k < 2; k++)
 			if (isfinite(gbps[k]))
 				fprintf(f, " %s %s Gb/s", dr_direction_names[k], sig(gbps[k]).s);
@@ -330,15 +330,19 @@ void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f)
 	for (size_t i = 0; i < rec->gap_groups.n; i++) {
 		const struct dr_gap_summary *g = &rec->gap_groups.v[i];
 
-		fprintf(f, " %s, %s: %s of %s hit data", dr_fault_row_name(g->kind, g->dir).s,
-			dr_enum_name(dr_end_names, g->side), count(g->hit).s, count(g->n).s);
-		if (g->gaps >= 100)
-			fprintf(f, "; gap p99 %s,", ms(g->p99_ns).s);
+		fprintf(f, "  %s, %s: data in flight in %s of %s",
+			dr_fault_row_name(g->kind, g->dir).s, dr_enum_name(dr_end_names, g->side),
+			count(g->hit).s, count(g->n).s);
 		if (g->gaps > 0)
-			fprintf(f, "%s median %s, longest %s ms", g->gaps >= 100 ? "" : "; gap",
-				ms(g->p50_ns).s, ms(g->max_ns).s);
+			fprintf(f, "; gap median %s", ms(g->p50_ns).s);
+		if (g->gaps > 0 && g->detect_ns != DR_UNSET)
+			fprintf(f, " (detection %s)", ms(g->detect_ns).s);
+		if (g->gaps >= 100)
+			fprintf(f, ", p99 %s", ms(g->p99_ns).s);
+		if (g->gaps > 0)
+			fprintf(f, ", longest %s ms", ms(g->max_ns).s);
 		if (isfinite(g->after_gbps / g->before_gbps))
-			fprintf(f, "; bandwidth after %.0f %%",
+			fprintf(f, "; bandwidth afterwards %.0f %%",
 				100 * g->after_gbps / g->before_gbps);
 		fputc('\n', f);
 	}

@@ -9,6 +9,7 @@
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
+#include "topology/netdev.h"
 
 static int64_t percentile(double *v, size_t n, double p)
 {
@@ -319,6 +320,10 @@ void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len)
 
 		if (r->side == DR_END_CLIENT && dr_reason_unproven(r->reason))
 			dr_append(buf, len, "; %s is missing: %s", r->nic, r->reason);
+		else if (r->side == DR_END_CLIENT && strcmp(rec->command, "demo") != 0 &&
+			 strcmp(r->reason, DR_CONTROL_CONNECTION) == 0)
+			dr_append(buf, len,
+				"; %s is not measured: it carries the control connection", r->nic);
 	}
 }
 

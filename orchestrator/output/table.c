@@ -31,26 +31,27 @@ static struct cell duration(int64_t ns)
 	return c;
 }
 
-/* The lines that end in *text, which is from open_memstream, as wide as the screen. */
-static void put_lines(FILE *m, char **text, FILE *f)
+FILE *dr_wrap_open(struct dr_wrap *w)
 {
-	if (fclose(m) == 0)
-		for (char *line, *rest = *text; (line = strsep(&rest, "\n")) && *line;)
-			dr_table_words(line, *line == ' ' ? 2 : 0, *line == ' ' ? 4 : 2, f);
-	free(*text); /* lint-ok: of open_memstream */
+	*w = (struct dr_wrap){ 0 };
+	w->m = open_memstream(&w->text, &w->len);
+	return w->m;
 }
 
-static void answer(void (*put)(const struct dr_record *, const char *, FILE *),
-	const struct dr_record *rec, const char *title, FILE *f)
+void dr_wrap_close(struct dr_wrap *w, FILE *f)
 {
-	char *text = NULL;
-	size_t len;
-	FILE *m = open_memstream(&text, &len);
-
-	if (!m)
+	if (!w->m)
 		return;
-	put(rec, title, m);
-	put_lines(m, &text, f);
+	if (fclose(w->m) == 0)
+		for (char *line, *rest = w->text; (line = strsep(&rest, "\n")) && rest;) {
+			size_t in = strspn(line, " ");
+
+			if (strstr(line + in, "  "))
+				fprintf(f, "%s\n", line);
+			else
+				dr_table_words(line, (unsigned)in, (unsigned)in + 2, f);
+		}
+	free(w->text); /* lint-ok: of open_memstream */
 }
 
 /* ------------------------------- bandwidth ------------------------------- */
@@ -127,7 +128,7 @@ static void print_bandwidth(const struct dr_record *rec, FILE *f)
 			f);
 	if (marked)
 		fputs(MARK_LEGEND, f);
-	answer(dr_result_bandwidth, rec, "Result", f);
+	dr_result_bandwidth(rec, "Result", f);
 }
 
 /* The other direction's acknowledgements are in the counter too. */
@@ -170,7 +171,8 @@ static void print_processor(const struct dr_record *rec, const struct dr_env_row
 			end, count(r->throttled).s, ms(r->throttled_ns).s, sig(r->cpu_quota).s);
 	if ((rec->faults.n || rec->unexpected_switches > 0) &&
 		r->stall_ns > DR_MAX(rec->detection.heartbeat_ns, 0))
-		fprintf(f, "Processor, %s: a worker was up to %s ms late; so is what it detects\n",
+		fprintf(f,
+			"Processor, %s: a thread ran up to %s ms late; gaps may be longer by that\n",
 			end, ms(r->stall_ns).s);
 }
 
@@ -219,14 +221,14 @@ static void print_nics(const struct dr_record *rec, FILE *f)
 				little |= rec->nics.v[i].counter_check == DR_NIC_CHECK_TOO_LITTLE;
 			}
 	print_nic_marks(rec, f);
-	fputs("  check: ok if the counter is at least 99 % of the payload and at most 110 % (headers) plus 5 % of\n"
-	      "  the other direction (acknowledgements), or 192 bytes per packet, with a tolerance of 1 MiB\n"
+	fputs("  check: ok if the counter is at least 99 % of the payload and at most 110 % (headers) plus 5 % of "
+	      "the other direction (acknowledgements), or 192 bytes per packet, with a tolerance of 1 MiB\n"
 	      "  conns: data connections made, including rebuilt ones\n",
 		f);
 	if (little)
 		fputs("  too little: too little traffic to compare (less than 10 MiB each way)\n",
 			f);
-	answer(dr_result_nics, rec, "Result", f);
+	dr_result_nics(rec, "Result", f);
 }
 
 static void print_memory(const struct dr_record *rec, FILE *f)
@@ -238,7 +240,7 @@ static void print_memory(const struct dr_record *rec, FILE *f)
 		any |= rec->memory.v[i].memory == 1;
 	if (!any)
 		return;
-	fputs("\nGPU memory: copies to host memory (out) and from it (in) during the bandwidth phases; busy: share\n"
+	fputs("\nGPU memory: copies to host memory (out) and from it (in) during the bandwidth phases; busy: share "
 	      "of that time in which the GPU copied (one copy in 16 is timed)\n",
 		f);
 	fprintf(f, "  %-6s %4s  %-24s %-14s %-7s %10s %7s %10s %7s\n", "end", "GPU", "name",
@@ -297,7 +299,7 @@ static void print_latency(const struct dr_record *rec, FILE *f)
 	}
 	if (marked)
 		fputs(MARK_LEGEND, f);
-	answer(dr_result_latency, rec, "Result", f);
+	dr_result_latency(rec, "Result", f);
 }
 
 /* ------------------------------- failover ------------------------------- */
@@ -334,9 +336,9 @@ static void print_gap_legend(const struct dr_record *rec, FILE *f)
 	fputc('\n', f);
 	if (whole)
 		fprintf(f,
-			"  A gap without parts: the transport moved to another NIC by itself. It is the longest time between\n"
-			"  two deliveries, from the fault until data that were posted after it arrived. Without a fault that\n"
-			"  time is %s ms (p99)\n",
+			"  A gap without parts: the transport moved to another NIC by itself. It is the longest time between "
+			"two deliveries, from the fault until data that were posted after it arrived. Without a fault that "
+			"time is %s ms (p99)\n",
 			ms(cadence).s);
 }
 
@@ -418,20 +420,22 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 		rec->detection.fence[0] ? "; fence: " : "", rec->detection.fence);
 	print_late(rec, f);
 	fprintf(f, "False failovers: %s\n", count(rec->false_failovers).s);
-	answer(dr_result_failover, rec, "Result", f);
+	dr_result_failover(rec, "Result", f);
 }
 
 void dr_table_verdict(const struct dr_record *rec, FILE *f)
 {
 	bool colour = dr_table_colour(f);
+	struct dr_wrap w;
 
-	if (rec->exit_code < 0)
+	if (rec->exit_code < 0 || !dr_wrap_open(&w))
 		return;
-	fputs(!colour ? "" : rec->exit_code ? "\033[1;31m" : "\033[1;32m", f);
-	answer(dr_result_verdict, rec, "", f);
-	fputs(colour ? "\033[0m" : "", f);
+	dr_result_verdict(rec, "", w.m);
 	for (size_t i = 0; i < rec->errors.n; i++)
-		fprintf(f, "  %s\n", rec->errors.v[i].text);
+		fprintf(w.m, "  %s\n", rec->errors.v[i].text);
+	fputs(!colour ? "" : rec->exit_code ? "\033[1;31m" : "\033[1;32m", f);
+	dr_wrap_close(&w, f);
+	fputs(colour ? "\033[0m" : "", f);
 }
 
 static bool nic_differs(const struct dr_record *rec)
@@ -442,33 +446,30 @@ static bool nic_differs(const struct dr_record *rec)
 	return false;
 }
 
-void dr_table_answers(struct dr_record *rec, FILE *f)
+static void print_answers(const struct dr_record *rec, bool colour, FILE *f)
 {
-	dr_record_settle(rec);
-	dr_matrix_print(rec, f);
+	dr_matrix_print(rec, colour, f);
 	if (rec->bandwidth.n)
-		answer(dr_result_bandwidth, rec, "Bandwidth", f);
-	answer(dr_result_sizes, rec, "", f);
-	answer(dr_result_latency, rec, "Latency", f);
+		dr_result_bandwidth(rec, "Bandwidth", f);
+	dr_result_sizes(rec, "", f);
+	dr_result_latency(rec, "Latency", f);
 	if (rec->faults.n)
-		answer(dr_result_failover, rec, "Failover", f);
-	answer(dr_result_faults, rec, "", f);
+		dr_result_failover(rec, "Failover", f);
+	dr_result_faults(rec, "", f);
 	if (nic_differs(rec))
-		answer(dr_result_nics, rec, "NICs", f);
+		dr_result_nics(rec, "NICs", f);
 	print_nic_marks(rec, f);
 	for (size_t i = 0; i < rec->environment.n; i++)
 		print_processor(rec, &rec->environment.v[i], f);
 	if (rec->integrity_total.chunks != DR_UNSET)
-		answer(dr_result_data, rec, "Data", f);
-	answer(dr_result_baseline, rec, "Baseline", f);
+		dr_result_data(rec, "Data", f);
+	dr_result_baseline(rec, "Baseline", f);
 	dr_matrix_print_summary(rec, f);
-	dr_table_verdict(rec, f);
 }
 
-void dr_table_print(struct dr_record *rec, FILE *f)
+static void print_tables(const struct dr_record *rec, bool colour, FILE *f)
 {
-	dr_record_settle(rec);
-	dr_matrix_print(rec, f);
+	dr_matrix_print(rec, colour, f);
 	print_bandwidth(rec, f);
 	print_nics(rec, f);
 	print_memory(rec, f);
@@ -478,12 +479,33 @@ void dr_table_print(struct dr_record *rec, FILE *f)
 	for (size_t i = 0; i < rec->environment.n; i++)
 		print_processor(rec, &rec->environment.v[i], f);
 	if (rec->integrity_total.chunks != DR_UNSET)
-		answer(dr_result_data, rec, "Data", f);
+		dr_result_data(rec, "Data", f);
 	dr_baseline_print(rec, f);
-	answer(dr_result_baseline, rec, "Result", f);
+	dr_result_baseline(rec, "Result", f);
 	dr_matrix_print_summary(rec, f);
 	fputc('\n', f);
+}
+
+static void print_all(struct dr_record *rec,
+	void (*print)(const struct dr_record *rec, bool colour, FILE *f), FILE *f)
+{
+	struct dr_wrap w;
+
+	dr_record_settle(rec);
+	if (dr_wrap_open(&w))
+		print(rec, dr_table_colour(f), w.m);
+	dr_wrap_close(&w, f);
 	dr_table_verdict(rec, f);
+}
+
+void dr_table_answers(struct dr_record *rec, FILE *f)
+{
+	print_all(rec, print_answers, f);
+}
+
+void dr_table_print(struct dr_record *rec, FILE *f)
+{
+	print_all(rec, print_tables, f);
 }
 
 /* ------------------------------ while it runs ------------------------------ */
@@ -524,45 +546,13 @@ void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f)
 	fputc('\n', f);
 }
 
-static void print_options(const json_t *options, FILE *f)
-{
-	const char *key;
-	json_t *v;
-	size_t width = screen_width(f), col = 0;
-
-	json_object_foreach((json_t *)(uintptr_t)options, key, v)
-	{
-		if (json_is_null(v))
-			continue;
-		char *s = json_is_string(v) ? dr_strdup(json_string_value(v))
-					    : json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT);
-		if (!s)
-			continue;
-		size_t n = strlen(key) + strlen(s) + 2;
-		if (col + n > width) {
-			fputc('\n', f);
-			col = 0;
-		}
-		fprintf(f, "%s%s=%s", col ? " " : "  ", key, s);
-		col += n;
-		free(s); /* lint-ok: of jansson, or dr_strdup's, which is malloc's too */
-	}
-	if (col)
-		fputc('\n', f);
-}
-
 void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
 {
 	fprintf(f, "dualrail %s %s, run %s, on %s", rec->version, rec->command, rec->run_id,
 		rec->host.name);
 	if (rec->peer_host.name[0])
 		fprintf(f, " with %s (%s)", rec->peer_host.name, rec->peer_version);
-	fputc('\n', f);
-	if (options && *options)
-		dr_table_words(options, 2, 2, f);
-	else if (!options)
-		print_options(rec->options, f);
-	fflush(f);
+	fprintf(f, "\n  %s\n", options ? options : "");
 }
 
 void dr_table_interval(const void *row, bool all, FILE *f)
@@ -579,9 +569,11 @@ void dr_table_interval(const void *row, bool all, FILE *f)
 	fputc('\n', f);
 }
 
-/* "fault 3: link-down, client rail0: gap 32.80 ms (detect 19.70), failback gap 13.20 ms: PASS" */
-static void fault_in_short(const struct dr_fault_row *r, FILE *f)
+/* "fault 3: link-down, client rail0: gap 32.8 ms, failback gap 13.2 ms: PASS" */
+void dr_table_fault(const void *row, bool all, FILE *f)
 {
+	const struct dr_fault_row *r = row;
+
 	fprintf(f, "fault %s: %s, %s%s%s: ", count(r->trial).s,
 		dr_fault_row_name(r->kind, r->dir).s, dr_enum_name(dr_end_names, r->side),
 		r->nic[0] ? " " : "", r->nic);
@@ -591,41 +583,15 @@ static void fault_in_short(const struct dr_fault_row *r, FILE *f)
 		fputs("no gap measured", f);
 	else
 		fprintf(f, "gap %s ms", ms(r->gap_ns).s);
-	if (r->gap_ns != DR_UNSET && r->detect_ns != DR_UNSET)
-		fprintf(f, " (detect %s)", ms(r->detect_ns).s);
-	if (r->failback_gap_ns != DR_UNSET)
+	if (all)
+		fprintf(f, ", %s channels, %s chunks in flight, %s replayed",
+			count(r->channels_affected).s, count(r->in_flight_chunks).s,
+			count(r->replayed_chunks).s);
+	else if (r->failback_gap_ns != DR_UNSET)
 		fprintf(f, ", failback gap %s ms", ms(r->failback_gap_ns).s);
 	fprintf(f, ": %s%s%s\n", dr_enum_name(dr_verdict_names, r->verdict), r->note[0] ? ": " : "",
 		r->note);
-}
-
-void dr_table_fault(const void *row, bool all, FILE *f)
-{
-	const struct dr_fault_row *r = row;
-	char *text = NULL;
-	size_t len;
-	FILE *m = all ? NULL : open_memstream(&text, &len);
-
-	if (m) {
-		fault_in_short(r, m);
-		put_lines(m, &text, f);
-	}
-	if (!all)
-		return;
-	fprintf(f, "fault %s: %s path %s %s%s%s: ", count(r->trial).s,
-		dr_fault_row_name(r->kind, r->dir).s, count(r->path).s,
-		dr_enum_name(dr_end_names, r->side), r->nic[0] ? " " : "", r->nic);
-	if (r->error_after_ns != DR_UNSET)
-		fprintf(f, "no delivery for %s until the error", duration(r->error_after_ns).s);
-	else if (r->gap_ns == DR_UNSET)
-		fputs("no gap measured", f);
-	else
-		fprintf(f, "gap %s ms", ms(r->gap_ns).s);
-	fprintf(f, ", %s channels, %s chunks in flight, %s replayed: %s%s%s\n",
-		count(r->channels_affected).s, count(r->in_flight_chunks).s,
-		count(r->replayed_chunks).s, dr_enum_name(dr_verdict_names, r->verdict),
-		r->note[0] ? ": " : "", r->note);
-	if (r->gap_ns == DR_UNSET)
+	if (!all || r->gap_ns == DR_UNSET)
 		return;
 	if (r->detect_ns == DR_UNSET)
 		fputs("  = longest time between two deliveries after the fault; no channel switched\n",

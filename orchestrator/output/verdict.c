@@ -10,6 +10,7 @@
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/output/record.h"
+#include "topology/netdev.h"
 
 /*
  * The verdict adds an error row for every criterion that the record misses, marks it `criterion`,
@@ -26,7 +27,7 @@ void dr_thresholds_init(struct dr_thresholds *t)
 	for (size_t i = 0; i < DR_LAT_FIGURES; i++)
 		t->max_lat_ns[i] = DR_UNSET;
 	t->baseline = NULL;
-	t->save_baseline = false;
+	t->save_baseline = t->min_nic_implied = false;
 }
 
 int dr_thresholds_parse_min_bw(struct dr_thresholds *t, const char *s, struct dr_err *e)
@@ -294,7 +295,7 @@ static const char *why_not_used(const struct dr_record *rec, const char *nic)
 	static const char *const why[][2] = {
 		{ "no carrier", ": its link is down" },
 		{ "down", ": its link is down" },
-		{ "control connection",
+		{ DR_CONTROL_CONNECTION,
 			": it carries the control connection; give HOST's management "
 			"address or --rails" },
 		{ "no partner at the other end", ": its link is up, but it has no partner" },
@@ -388,7 +389,7 @@ static void judge_switched(struct dr_record *rec, const struct dr_thresholds *t)
 }
 
 /* --min-nic: what the matrix says of each NIC. */
-static void judge_nics(struct dr_record *rec, double percent)
+static void judge_nics(struct dr_record *rec, double percent, bool implied)
 {
 	static const char *const ways[] = { "client to server", "server to client" };
 	bool any = false;
@@ -411,7 +412,7 @@ static void judge_nics(struct dr_record *rec, double percent)
 				n->rail, ways[n->direction == DR_TO_CLIENT],
 				dr_matrix_finding_names[n->finding], n->cause);
 	}
-	if (!any)
+	if (!any && !implied)
 		miss(rec, DR_EXIT_ENV,
 			"--min-nic: there is no other NIC to compare with; use --min-bw or --baseline");
 }
@@ -422,7 +423,7 @@ static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t
 	char slowest[96];
 
 	judge_switched(rec, t);
-	judge_nics(rec, t->min_nic_percent);
+	judge_nics(rec, t->min_nic_percent, t->min_nic_implied);
 	if (isnan(t->min_bw_gbps) && isnan(t->min_bw_percent) && !t->baseline)
 		return;
 	if (!isfinite(total->gbps)) {

@@ -304,8 +304,8 @@ unsigned dr_plan_channels(const struct dr_plan *p, enum dr_plan_end end, unsigne
 	return n;
 }
 
-static void describe_paths(
-	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len)
+static void describe_paths(const struct dr_plan *p, enum dr_plan_end end, unsigned position,
+	bool tell_why, char *buf, size_t len)
 {
 	struct dr_plan_map m = dr_plan_paths(p, position, 0);
 	const struct dr_plan_rail *a = &p->rail[m.primary][end], *b = &p->rail[m.shadow][end];
@@ -326,8 +326,9 @@ static void describe_paths(
 	else
 		dr_append(buf, len, "shadow %s %s%s", b->name, b->address,
 			b->routed ? " (routed)" : "");
-	dr_append(
-		buf, len, "%s (%s)", more ? "; its other channels over other rails too" : "", why);
+	dr_append(buf, len, "%s", more ? "; its other channels over other rails too" : "");
+	if (tell_why)
+		dr_append(buf, len, " (%s)", why);
 }
 
 /* "0-3,8" of numbers that are added in turn: a run that goes on moves its end. */
@@ -346,15 +347,15 @@ static void add_number(char *list, size_t len, unsigned number, unsigned run[2])
 	run[1] = number;
 }
 
-bool dr_plan_describe(
-	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len)
+bool dr_plan_describe(const struct dr_plan *p, enum dr_plan_end end, unsigned position, bool why,
+	char *buf, size_t len)
 {
 	char own[256], other[256], list[2][160] = { "", "" };
 	unsigned k = 0, run[2][2] = { { 0 } };
 
-	describe_paths(p, end, position, own, sizeof(own));
+	describe_paths(p, end, position, why, own, sizeof(own));
 	for (; k < p->n_gpus; k++) {
-		describe_paths(p, end, k, other, sizeof(other));
+		describe_paths(p, end, k, why, other, sizeof(other));
 		if (strcmp(own, other) != 0)
 			continue;
 		if (k < position)

@@ -185,10 +185,11 @@ void dr_plan_measure(struct dr_plan *p, enum dr_plan_end end);
 /* Why the GPU has its primaries, for people: "same PCI switch", "spread by number: ...". */
 void dr_plan_reason(const struct dr_plan *p, unsigned position, char *buf, size_t len);
 
-/* "GPU 0-3,6 <-> 0-3,6: primary eth1 10.0.0.1, shadow eth2 10.1.0.1 (routed) (same PCI switch)" for people: of all GPUs
- * with the rails of the one at `position`. False: an earlier GPU has the same. */
-bool dr_plan_describe(
-	const struct dr_plan *p, enum dr_plan_end end, unsigned position, char *buf, size_t len);
+/* "GPU 0-3,6 <-> 0-3,6: primary eth1 10.0.0.1, shadow eth2 10.1.0.1 (routed) (same PCI switch)" for
+ * people: of all GPUs with the rails of the one at `position`. why: with the reason. False: an
+ * earlier GPU has the same. */
+bool dr_plan_describe(const struct dr_plan *p, enum dr_plan_end end, unsigned position, bool why,
+	char *buf, size_t len);
 /* Is the client's management NIC the only direct rail, or the only rail? */
 bool dr_plan_on_spare(const struct dr_plan *p);
 /* "rail 1 is routed: ..." for people; false: it is not. */

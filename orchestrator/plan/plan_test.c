@@ -280,10 +280,10 @@ static void a_routed_rail_is_a_shadow_only(void **state)
 		assert_int_equal(dr_plan_paths(&c, k, 0).primary, 1);
 		assert_int_equal(dr_plan_paths(&c, k, 0).shadow, 0);
 	}
-	assert_true(dr_plan_describe(&c, DR_PLAN_CLIENT, 0, text, sizeof(text)));
+	assert_true(dr_plan_describe(&c, DR_PLAN_CLIENT, 0, true, text, sizeof(text)));
 	assert_non_null(strstr(text, "primary eth1 10.12.0.1, shadow eth0 10.13.0.1 (routed)"));
 	assert_int_equal(strncmp(text, "GPU ", 4), 0);
-	assert_false(dr_plan_describe(&c, DR_PLAN_CLIENT, 1, text, sizeof(text)));
+	assert_false(dr_plan_describe(&c, DR_PLAN_CLIENT, 1, true, text, sizeof(text)));
 	assert_true(dr_plan_describe_routed(&c, 0, text, sizeof(text)));
 	assert_false(dr_plan_describe_routed(&c, 1, text, sizeof(text)));
 	assert_int_equal(dr_plan_parse_spread(&c, "all", &e), 0);

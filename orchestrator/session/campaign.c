@@ -516,10 +516,11 @@ static int one_trial(struct dr_client *c, struct dr_trial *t, int64_t not_before
 }
 
 /* A trial takes the fault, the failback, and samples of the bandwidth before and after them. */
-static void announce(const struct dr_options *o, const struct dr_fault_list *l, unsigned trials)
+static void announce(const struct dr_client *c, const struct dr_fault_list *l, unsigned trials)
 {
+	const struct dr_options *o = c->s.opt;
 	int64_t end = 0;
-	char at[32], all[32];
+	char at[32], all[32], line[160];
 
 	for (unsigned i = 0; i < l->n; i++) {
 		const struct dr_fault_spec *f = &l->v[i];
@@ -530,8 +531,10 @@ static void announce(const struct dr_options *o, const struct dr_fault_list *l, 
 	}
 	dr_format_duration(l->v[0].at_ns, at, sizeof(at));
 	dr_format_duration(end, all, sizeof(all));
-	dr_say("failover", "failover: %u trial%s, first injection after %s, about %s in all",
-		trials, trials == 1 ? "" : "s", at, all);
+	snprintf(line, sizeof(line),
+		"failover: %u trial%s, first injection after %s, about %s in all", trials,
+		trials == 1 ? "" : "s", at, all);
+	dr_output_text(c->s.out, line);
 }
 
 /* Which NICs are rails was guessed from HOST: a HOST that is a rail's address makes the management NIC a rail. */
@@ -561,7 +564,7 @@ static int all_trials(struct dr_client *c)
 
 	for (unsigned i = 0; i < l->n; i++)
 		total += l->v[i].repeat;
-	announce(c->s.opt, l, total);
+	announce(c, l, total);
 	announce_rails(c);
 	for (unsigned i = 0; i < l->n; i++) {
 		int64_t next = began + l->v[i].at_ns;

@@ -22,6 +22,8 @@
  */
 
 #define GOODBYE_NS (500 * DR_NS_PER_MS)
+/* preflight without a baseline: a NIC below this share of the others is bad. Short cells vary. */
+enum { PREFLIGHT_NIC_PERCENT = 50 };
 #define RESOLVE_NS (500 * DR_NS_PER_MS)
 /* Then the user is told what it waits for. */
 #define SILENT_NS DR_NS_PER_S
@@ -78,7 +80,8 @@ static void print_plan(const struct dr_session *s)
 	char line[600];
 
 	for (unsigned k = 0; k < p->n_gpus; k++)
-		if (dr_plan_describe(p, DR_PLAN_CLIENT, k, line, sizeof(line)))
+		if (dr_plan_describe(
+			    p, DR_PLAN_CLIENT, k, dr_output_has_tables(s->out), line, sizeof(line)))
 			dr_output_text(s->out, line);
 }
 
@@ -91,7 +94,7 @@ static void announce(struct dr_client *c)
 		p->gpu[k][DR_PLAN_SERVER] = p->gpu[k][DR_PLAN_CLIENT];
 	print_plan(&c->s);
 	if (c->s.opt->matrix)
-		dr_client_matrix_announce(c, dr_output_tables(c->s.out));
+		dr_client_matrix_announce(c);
 }
 
 /* Faults of a path act on the NIC that carries it, and never on the control NIC. */
@@ -289,24 +292,12 @@ static int prove_rails(struct dr_client *c, struct dr_err *e)
 
 static void print_unused(const struct dr_session *s)
 {
-	const struct dr_record *rec = s->rec;
-	const struct dr_output *out = s->out;
 	char line[4096];
 
 	for (int side = DR_END_CLIENT; side <= DR_END_SERVER; side++)
-		if (dr_unused_describe(rec, side, line, sizeof(line)))
-			dr_output_text(out, line);
-	for (size_t i = 0; dr_output_has_tables(out) && i < rec->unused_nics.n; i++) {
-		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
-
-		if (r->side != DR_END_CLIENT || strcmp(r->reason, "control connection") != 0)
-			continue;
-		snprintf(line, sizeof(line),
-			"control connection over %s, so %s carries no data%s; if it should: another "
-			"address as HOST, or --rails",
-			r->nic, r->nic, s->route.reserved ? ", and no fault acts on it" : "");
-		dr_output_text(out, line);
-	}
+		if (dr_unused_describe(
+			    s->rec, side, dr_output_has_tables(s->out), line, sizeof(line)))
+			dr_output_text(s->out, line);
 }
 
 static void describe_plan(const struct dr_session *s)
@@ -523,7 +514,7 @@ static void describe_memory(const struct dr_session *s)
 	char line[320];
 
 	dr_local_memory(s->local);
-	if (!s->opt->quiet && dr_local_describe_memory(s->local, line, sizeof(line)))
+	if (dr_local_describe_memory(s->local, line, sizeof(line)))
 		dr_output_text(s->out, line);
 }
 
@@ -581,6 +572,11 @@ static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struc
 	if (s->opt->max_gap_ns)
 		t->max_gap_ns = s->opt->max_gap_ns;
 	int rc = s->opt->min_nic ? dr_thresholds_parse_min_nic(t, s->opt->min_nic, e) : 0;
+
+	if (s->opt->command == DR_CMDBIT_PREFLIGHT && !s->opt->min_nic && !s->opt->baseline) {
+		t->min_nic_percent = PREFLIGHT_NIC_PERCENT;
+		t->min_nic_implied = true;
+	}
 	if (rc == 0 && s->opt->min_nic)
 		s->rec->min_nic_percent = t->min_nic_percent;
 	if (rc == 0 && s->opt->min_bw)

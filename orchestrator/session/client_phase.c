@@ -186,25 +186,25 @@ static int measure(struct dr_client *c, const struct dr_phase *phase, int64_t wa
  * so nothing is connected anew between two cells.
  */
 
-void dr_client_matrix_announce(const struct dr_client *c, FILE *f)
+void dr_client_matrix_announce(const struct dr_client *c)
 {
 	const struct dr_options *o = c->s.opt;
 	unsigned rails = c->s.plan.n_rails, gpus = c->s.plan.n_gpus;
 	unsigned phases = rails * (gpus + (gpus > 1)) + 1;
 	int64_t each_ns = o->warmup_ns + o->duration_ns;
-	char each[32], all[32];
+	char each[32], all[32], line[200] = "";
 
-	fprintf(f, "matrix: %u GPUs x %u NICs = %u cells%s, then all GPUs over all NICs: ", gpus,
+	dr_append(line, sizeof(line),
+		"matrix: %u GPUs x %u NICs = %u cells%s, then all GPUs over all NICs: ", gpus,
 		rails, gpus * rails, gpus > 1 ? ", each NIC with all GPUs" : "");
-	if (o->iters) {
-		fprintf(f, "%u measurements of %llu messages a channel\n", phases,
-			(unsigned long long)o->iters);
-		return;
-	}
 	dr_format_duration(each_ns, each, sizeof(each));
 	dr_format_duration(each_ns * phases, all, sizeof(all));
-	fprintf(f, "%u x %s = about %s\n", phases, each, all);
-	fflush(f);
+	if (o->iters)
+		dr_append(line, sizeof(line), "%u measurements of %llu messages a channel", phases,
+			(unsigned long long)o->iters);
+	else
+		dr_append(line, sizeof(line), "%u x %s = about %s", phases, each, all);
+	dr_output_text(c->s.out, line);
 }
 
 /* One GPU after the other. */
@@ -225,8 +225,7 @@ static int matrix(struct dr_client *c, const struct dr_phase *phase)
 	struct dr_phase p = *phase;
 	int rc = 0;
 
-	if (!o->quiet)
-		dr_client_matrix_announce(c, dr_output_tables(c->s.out));
+	dr_client_matrix_announce(c);
 	/* --rate is a GPU's; phase->rate_bits is a channel's when those of all its rails send. */
 	p.rate_bits *= c->s.plan.n_rails;
 	for (unsigned r = 0; rc == 0 && r < c->s.plan.n_rails; r++) {

@@ -98,7 +98,7 @@ int dr_client_phase_end(struct dr_client *c) DR_MUST_CHECK;
 /* MARK, STOP or SWITCH at both ends. */
 void dr_client_both(struct dr_client *c, enum dr_message_kind kind, unsigned which);
 /* --matrix: how many measurements, and for about how long. */
-void dr_client_matrix_announce(const struct dr_client *c, FILE *f);
+void dr_client_matrix_announce(const struct dr_client *c);
 /* Say what each channel waits for. */
 void dr_client_stalled(struct dr_client *c, const char *why);
 /* At the end, early or not: what this end measured so far. */

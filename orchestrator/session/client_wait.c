@@ -86,7 +86,7 @@ static void progress(struct dr_client *c, int64_t now)
 {
 	char line[160];
 
-	if (!c->progress_what[0] || c->s.opt->quiet || now - c->progress_ns < PROGRESS_NS)
+	if (!c->progress_what[0] || now - c->progress_ns < PROGRESS_NS)
 		return;
 	struct dr_local_flow flow = dr_local_flow(c->s.local);
 	uint64_t bytes = flow.tx_bytes + flow.rx_bytes;

@@ -11,7 +11,8 @@
  *  1. The data path does nothing for this: the main thread reads relaxed counters, and asks for a snapshot only when the
  *     one before has been answered.
  *  2. Sums never fall while the process runs: a row is what earlier sessions left plus what this one has.
- *  3. Bytes of a GPU and of its paths are of one snapshot: those of the paths have the replays too, and are never behind.
+ *  3. Bytes of a GPU and of its paths are of one snapshot. Those of the paths have the replays too,
+ *     and are never behind.
  *  4. What is a state and no sum is 0 when no session runs; the state of a rail is unknown.
  *  5. A loss of a rail in the failover test is none of its losses: the test causes it.
  */

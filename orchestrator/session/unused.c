@@ -142,24 +142,31 @@ void dr_unused_take(struct dr_record *rec, const json_t *reply, const struct dr_
 	}
 }
 
+/* It carries no data on purpose. */
+static bool manages(const struct dr_unused_nic_row *r)
+{
+	return strcmp(r->reason, DR_CONTROL_CONNECTION) == 0 ||
+	       strcmp(r->reason, dr_netdev_why_text(DR_NETDEV_DEFAULT_ROUTE)) == 0;
+}
+
 /* The reason of a row that is the first one of this side with it; else NULL. */
-static const char *new_reason(const struct dr_record *rec, size_t row, int side)
+static const char *new_reason(const struct dr_record *rec, size_t row, int side, bool all)
 {
 	const struct dr_unused_nic_row *v = rec->unused_nics.v;
 
 	for (size_t i = 0; i < row; i++)
 		if (v[i].side == side && strcmp(v[i].reason, v[row].reason) == 0)
 			return NULL;
-	return v[row].side == side ? v[row].reason : NULL;
+	return v[row].side == side && (all || !manages(&v[row])) ? v[row].reason : NULL;
 }
 
-bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len)
+bool dr_unused_describe(const struct dr_record *rec, int side, bool all, char *buf, size_t len)
 {
 	const struct dr_unused_nic_row *v = rec->unused_nics.v;
 
 	buf[0] = '\0';
 	for (size_t i = 0; i < rec->unused_nics.n; i++) {
-		const char *reason = new_reason(rec, i, side);
+		const char *reason = new_reason(rec, i, side, all);
 		unsigned n = 0;
 
 		if (!reason)

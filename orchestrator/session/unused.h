@@ -23,8 +23,8 @@ int dr_unused_put(const struct dr_record *rec, json_t *reply);
  * reason. */
 void dr_unused_take(
 	struct dr_record *rec, const json_t *reply, const struct dr_silent_nics *silent);
-/* "not used: eth2 (10.50.2.2), eth3 (10.50.3.2): no carrier; mgmt0 (192.0.2.1): control connection", four names for each
- * reason. False: there is none. */
-bool dr_unused_describe(const struct dr_record *rec, int side, char *buf, size_t len);
+/* "not used: eth2 (10.50.2.2), eth3 (10.50.3.2): no carrier; eth9 (192.0.2.1): down", four names for each reason; those for
+ * management only if all. False: there is none. */
+bool dr_unused_describe(const struct dr_record *rec, int side, bool all, char *buf, size_t len);
 
 #endif

@@ -136,7 +136,7 @@ blocks() {
 	uses rail0 rail1
 	[[ $(tr -s '\n ' ' ' <<<"$output") == *"loop3 (10.96.3.1) and 3 more: tunnel or another virtual device"* ]]
 	says "tunnel or another virtual device"
-	run -0 ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.99.255.2 -g 0-1 -N 1 -D 100ms
+	run -0 ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.99.255.2 -g 0-1 -N 1 -D 100ms --min-nic 1%
 	[[ $output == *"2 GPUs x 2 NICs (rail0, rail1)"* ]]
 	stop pid
 	printf '10.99.255.%s\n' 1 2 >hosts

@@ -43,8 +43,8 @@ load usual
 	judge_status 100 8
 	judge 100 holds c.json '[.failover.faults[].verdict] == ["FAIL", "MISSED_FAULT"]'
 	judge 100 holds c.json '.failover.faults | .[1].at_monotonic_ns - .[0].at_monotonic_ns > 1.5e9'
-	[[ $output == *"fault 0: close path 0 client"*": FAIL: the gap is above --max-gap"*"cause: "* ]]
-	[[ $output == *"fault 1: link-down path 0 client rail1"*": MISSED_FAULT: no path of the channels was hit"* ]]
+	[[ $output == *"fault 0: close, client"*": FAIL: the gap is above --max-gap"*"cause: "* ]]
+	[[ $output == *"fault 1: link-down, client rail1"*": MISSED_FAULT: no path of the channels was hit"* ]]
 	# Each table ends with what it is read for.
 	[[ $output == *"Result: 1 GPU x 2 NICs: "*"Result: "*" NICs carried "*"Result: 0 of 2 trials passed; longest gap "*" (fault 0, close, GPU 0 over rail0)"* ]]
 	# What was checked is told for each test as it was done.

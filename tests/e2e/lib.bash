@@ -17,6 +17,8 @@ common_setup() {
 	[[ -d ${DR_BUILD-} ]] || DR_BUILD=$DR_ROOT/build/release
 	[[ -x ${DUALRAIL-} ]] || DUALRAIL=$DR_BUILD/dualrail
 	cd "$BATS_TEST_TMPDIR" || return 1
+	# Sentences are compared, not where their lines break.
+	export COLUMNS=200
 	# A test that judges a time is watched from its beginning on.
 	[[ $(declare -f "$BATS_TEST_NAME") != *judge* ]] || watch
 }

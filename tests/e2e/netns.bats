@@ -389,7 +389,7 @@ management() {
 	holds c.json '.failover.faults | map([.verdict, .note]) == [["INCOMPLETE", "not finished: interrupted (SIGINT)"]]'
 	holds c.json '.failover.gap_us.n == 0 and .failover.summary[0].verdicts.PASS == 0'
 	grep -q '^Result: 0 of 1 trial finished$' client.out
-	grep -q '^failover: 1 trial, first injection after 100.*ms, about ' client.err
+	grep -q '^failover: 1 trial, first injection after 100.*ms, about ' client.out
 	grep -Eq '^fault 0: rail0 set down at [0-9.]+ s$' client.out
 	gives 0 client_in_a -D 200ms -q
 }

@@ -44,8 +44,7 @@ preflight() {
 	preflight --save-baseline good.json
 	judge_status 100 0
 	one_line
-	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline; saved, the baseline now has 1 run" ]]
-	grep -q "ctl0 is not measured: it carries the control connection; " err
+	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline, the NICs with each other; ctl0 is not measured: it carries the control connection; saved, the baseline now has 1 run" ]]
 	preflight --baseline good.json "${SHARE[@]}" --json=p.json --prom p.prom
 	judge_status 100 0
 	one_line
@@ -57,6 +56,9 @@ preflight() {
 	grep -q '^dualrail_last_run_success.* 1$' p.prom
 	# What the server sends is slow: a node that receives slowly is bad, too.
 	shape "$B" rail1 5mbit
+	preflight
+	judge_status 100 7
+	[[ $output == *"FAIL (exit status 7): NIC rail1, to-"*": "*" Gb/s is "*" % of the other NICs' "*"; measured twice" ]]
 	preflight --baseline good.json "${SHARE[@]}" --json=slow.json
 	judge_status 100 7
 	one_line
@@ -82,6 +84,14 @@ preflight() {
 	# Without the matrix it is another measurement.
 	gives 2 preflight --baseline good.json --matrix=off
 	[[ $output == *"written with --matrix, this run has no --matrix"* ]]
+}
+
+@test "at a terminal a line shows what runs and how long it will take, and is gone at the end" {
+	fabric
+	python3 -c 'import pty, sys; pty.spawn(sys.argv[1:])' ip netns exec "$A" timeout "$WAIT_S" "$DUALRAIL" preflight 10.98.255.2 \
+		"${RUN[@]}" >seen </dev/null
+	grep -aqE $'\rbandwidth.* Gb/s, [0-9]+ s left' seen
+	tr '\r' '\n' <seen | grep -a . | tail -n 1 | grep -aE '^(.\[K)?preflight 10'
 }
 
 @test "a direction that is not measured is named in the line" {

@@ -140,7 +140,7 @@ veth() {
 	namespace
 	veth eth3 10.77.3.1/24
 	veth eth1 10.77.1.1/24
-	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.1.2 --dry-run -g 0-7 -N 1 \
+	run -0 ip netns exec "$NS" "$DUALRAIL" client 10.77.1.2 --dry-run -v -g 0-7 -N 1 \
 		--rails eth3,eth1 --topology "$machines/a3-high.xml"
 	plan=$(tr -s ' \n' ' ' <<<"$output")
 	[[ $plan =~ "GPU 0"[0-9,-]*" <-> 0"[0-9,-]*": primary eth1 10.77.1.1, shadow eth3 10.77.3.1 (nearest: same root)" ]]

@@ -67,7 +67,7 @@ static void use(const struct dr_plan *p)
 		for (unsigned c = 0; c < n; c++)
 			dr_assert(
 				channel[c].primary < p->n_rails && channel[c].shadow < p->n_rails);
-		dr_plan_describe(p, DR_PLAN_CLIENT, k, text, sizeof(text));
+		dr_plan_describe(p, DR_PLAN_CLIENT, k, true, text, sizeof(text));
 		fz_shows(text);
 	}
 	dr_assert(p->window >= 1 && p->window <= DR_CHANNEL_WINDOW_MAX);
