@@ -119,7 +119,7 @@ int dr_thresholds_parse_max_lat(struct dr_thresholds *t, const char *s, struct d
 int dr_thresholds_check(
 	const struct dr_thresholds *t, const struct dr_record *rec, struct dr_err *e)
 {
-	if (t->baseline || isnan(t->min_bw_percent))
+	if (t->baseline || t->save_baseline || isnan(t->min_bw_percent))
 		return 0;
 	for (size_t i = 0; i < rec->gpus.n; i++) {
 		int64_t rail = rec->gpus.v[i].primary;
@@ -438,7 +438,8 @@ static void judge_bandwidth(struct dr_record *rec, const struct dr_thresholds *t
 	if (t->baseline)
 		judge_baseline(rec, t->baseline,
 			isfinite(t->min_bw_percent) ? t->min_bw_percent : BASELINE_PERCENT);
-	else if (isfinite(t->min_bw_percent))
+	else if (isfinite(t->min_bw_percent) &&
+		 (isfinite(total->line_gbps) || !t->save_baseline)) /* a share of what it saves */
 		judge_line_rate(rec, total, t->min_bw_percent);
 }
 
