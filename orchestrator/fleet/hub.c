@@ -187,7 +187,8 @@ static void take_offer(struct dr_hub *h, uint32_t rank, const json_t *msg, int64
 {
 	struct dr_sweep_node *n = &h->node[rank];
 
-	if (!n->host[0]) /* a host file has named it */
+	/* A name in the host file is its name, an address is none. */
+	if (!n->host[0] || dr_addr_parse(n->host, &(struct dr_addr){ .len = 0 }) == 0)
 		dr_text_copy(n->host, sizeof(n->host), dr_json_string(msg, "host"));
 	n->presence = DR_SWEEP_PRESENT;
 	n->reason[0] = '\0';

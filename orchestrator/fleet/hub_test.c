@@ -137,12 +137,14 @@ static void a_node_is_lost_when_memory_for_an_order_is_short(void **state)
 
 	(void)state;
 	(void)mallopt(M_PERTURB, 0xa5);
+	snprintf(hub->node[1].host, sizeof(hub->node[1].host), "192.0.2.1"); /* of a host file */
 	assert_int_equal(dr_conv_send_json(&l->conv, DR_CONV_FRAME_OFFER, 0, offer), 0);
 	dr_link_wake(l);
 	while (!hub->end[1].link) {
 		assert_true(dr_now_ns() < end);
 		turn(&mine);
 	}
+	assert_string_equal(hub->node[1].host, "other");
 	memset(text, '.', sizeof(text) - 1);
 	dr_mem_fail_after(1);
 	dr_hub_say_end(hub, 0, text);

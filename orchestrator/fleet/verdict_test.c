@@ -347,6 +347,23 @@ static unsigned printed(const struct fabric *f, const char *text)
 	return n;
 }
 
+static void fast_fabric(uint32_t from, uint32_t to, unsigned nic, struct dr_sweep_lane *l)
+{
+	l->gbps = (from == 3 || to == 3) && nic == 1 ? 1234.5F : 4321;
+}
+
+static void wide_figures_keep_their_mark(void **state)
+{
+	struct fabric f;
+
+	(void)state;
+	build(&f, fast_fabric);
+	judge(&f);
+	assert_int_equal(printed(&f, "   1234!   1234!"), 1);
+	assert_int_equal(printed(&f, "    4321"), N - 1);
+	drop(&f);
+}
+
 /* Reasons that differ in numbers alone are one. */
 static void equal_reasons_are_one_line(void **state)
 {
@@ -396,6 +413,7 @@ int main(void)
 		cmocka_unit_test(a_pair_without_one_of_its_nics_is_told),
 		cmocka_unit_test(missing_nodes_are_told),
 		cmocka_unit_test(equal_reasons_are_one_line),
+		cmocka_unit_test(wide_figures_keep_their_mark),
 		cmocka_unit_test(nothing_measured_exonerates_nothing),
 	};
 
