@@ -228,7 +228,7 @@ size_t dr_log_format(char *buf, size_t len, int json, const struct dr_log_line *
 		snprintf(head, sizeof(head), "{\"time\":\"%s\",\"level\":\"%s\",\"component\":\"",
 			time, level_name[line->level]);
 	else
-		snprintf(head, sizeof(head), "%.15s %s ", time + 11, level_name[line->level]);
+		snprintf(head, sizeof(head), "%.23sZ %s ", time, level_name[line->level]);
 	put_str(&l, head);
 	put_component(&l, line->component, json);
 	put_str(&l, json ? "\"," : ": ");

@@ -9,7 +9,7 @@
 
 /*
  * Log lines go to standard error, one write(2) per line, so that lines of threads and processes do not mix. Thread
- * safe; keeps errno. A line is "HH:MM:SS.uuuuuu LEVEL component: text" (UTC), or after dr_log_set_json(true) a JSON
+ * safe; keeps errno. A line is "2026-11-30T01:39:04.472Z LEVEL component: text", or after dr_log_set_json(true) a JSON
  * object {"time","level","component","run_id","node","rank","gpu","text"}, without those of the four that are not known. What is not clean (base/text.h) in the text is replaced. A text above 1000 bytes is
  * truncated and ends in "...". Log where an event is detected, once; callers pass the error on.
  */

@@ -105,7 +105,7 @@ static void say(const struct server *v, bool session, const char *fmt, ...)
 	if (dr_log_is_json())
 		dr_say("server", "%s", text);
 	else
-		dr_say("server", "%.19sZ %s%s%s", when, run ? v->run_short : "", run ? " " : "",
+		dr_say("server", "%.23sZ %s%s%s", when, run ? v->run_short : "", run ? " " : "",
 			text);
 	dr_log_set_thread_run(NULL);
 }

@@ -16,10 +16,10 @@ load usual
 	holds c.json '.status == "pass" and .exit_code == 0'
 	# Lines of the server: time of day, and the id of the run, which is the client's.
 	holds s.json '.run_id == "'"$(jq -r .run_id c.json)"'"'
-	grep -Eq "^[0-9-]{10}T[0-9:]{8}Z listening on port $port, " server.err
+	grep -Eq "^[0-9-]{10}T[0-9:.]{12}Z listening on port $port, " server.err
 	local id
 	id=$(jq -r .run_id c.json | sed 's/.*-//')
-	grep -Eq "^[0-9-]{10}T[0-9:]{8}Z $id client .*: done, status 0" server.err
+	grep -Eq "^[0-9-]{10}T[0-9:.]{12}Z $id client .*: done, status 0" server.err
 	grep -q " info $id/server: client .*: 2 GPUs" server.err
 	holds c.json '.bandwidth | length == 2 and all(.gbps > 0 and .bytes > 0 and .direction == "to-server")'
 	judge 100 holds c.json '.bandwidth | all(.sender_gbps / .gbps > 0.5 and .sender_gbps / .gbps < 2)'
