@@ -316,7 +316,7 @@ static void act_switched(struct dr_channel *ch)
 		r->detect_ns <= ch->late_until_ns &&
 		r->detect_ns >= ch->late_until_ns - 2 * ch->late_ns) {
 		memcpy(why, r->cause, sizeof(why));
-		snprintf(r->cause, sizeof(r->cause), "after an own stall of %.3g ms: %.56s",
+		snprintf(r->cause, sizeof(r->cause), "after an own stall of %.3g ms: %.58s",
 			(double)ch->late_ns / 1e6, why);
 	}
 	ch->replayed_messages += r->replayed_messages;

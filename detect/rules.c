@@ -118,7 +118,7 @@ static const struct dr_path_rule path_rules[] = {
 	{ "large-lost", path_large_lost, DR_PATH_RAIL_SMALL, -EMSGSIZE,
 		"do not arrive, small ones do (MTU of the path?)" },
 	{ "no-answer", path_no_answer, DR_PATH_DEAD, -ETIMEDOUT,
-		"the peer's kernel or NIC acknowledges nothing although the rail works" },
+		"the peer's kernel or NIC is silent although the rail works" },
 	{ "sends-little", path_sends_little, DR_PATH_ASK, 0, NULL },
 	{ "unchanged", NULL, DR_PATH_AS_IT_WAS, 0, NULL },
 };

@@ -117,11 +117,24 @@ static void describe_errors(struct preflight *p)
 	dr_append(p->line, sizeof(p->line), "exit status %d of the run", p->status);
 }
 
+/* Why the NICs could not be compared with each other; NULL: they were, or with a baseline. */
+static const char *undecided(const struct preflight *p)
+{
+	const struct dr_record *rec = p->rec;
+
+	for (size_t i = 0; !rec->comparison.n && i < rec->matrix.nics.n; i++)
+		if (rec->matrix.nics.v[i].finding == DR_MATRIX_UNKNOWN &&
+			rec->matrix.nics.v[i].cause[0])
+			return rec->matrix.nics.v[i].cause;
+	return NULL;
+}
+
 /* "; lowest GPU 0 over eth1, 97.1 % of the baseline" */
 static void describe_lowest(struct preflight *p)
 {
 	const struct dr_record *rec = p->rec;
 	const struct dr_comparison_row *low = NULL;
+	const char *why = undecided(p);
 	size_t n = 0;
 
 	for (size_t i = 0; i < rec->comparison.n; i++) {
@@ -132,17 +145,15 @@ static void describe_lowest(struct preflight *p)
 		n++;
 		low = !low || c->percent < low->percent ? c : low;
 	}
-	for (size_t i = 0; !low && i < rec->matrix.nics.n; i++)
-		if (rec->matrix.nics.v[i].finding == DR_MATRIX_UNKNOWN &&
-			rec->matrix.nics.v[i].cause[0])
-			dr_append(p->line, sizeof(p->line), "; %s", rec->matrix.nics.v[i].cause);
 	if (!low) {
-		dr_append(p->line, sizeof(p->line), "; compared with no baseline%s",
-			rec->rails.n > 1 ? ", the NICs with each other" : "");
+		dr_append(p->line, sizeof(p->line), "; compared with no baseline%s%s",
+			why || rec->rails.n < 2 ? "" : ", the NICs with each other",
+			why ? "; not judged: " : "");
+		dr_append(p->line, sizeof(p->line), "%s", why ? why : "");
 		return;
 	}
 	dr_append(p->line, sizeof(p->line),
-		"; %zu figures, the lowest %.1f %% of the baseline (%s)", n, low->percent,
+		"; %zu figures, the lowest %.1f %% of the baseline (%s)", n, floored(low->percent),
 		figure_name(low->gpu, low->nic).s);
 }
 
@@ -178,6 +189,7 @@ static void describe_pass(struct preflight *p)
 	dr_append(p->line, sizeof(p->line), ", %.3g Gb/s together", rec->total.gbps);
 	describe_lowest(p);
 	dr_record_silent_nics(rec, p->line, sizeof(p->line));
+	dr_record_control_nic(rec, p->line, sizeof(p->line));
 	if (p->saved)
 		dr_append(p->line, sizeof(p->line),
 			"; saved, the baseline now has %" PRId64 " run%s", p->saved,
@@ -243,9 +255,11 @@ static void find_bad(struct preflight *p)
 	p->n_bad = p->status == DR_EXIT_THRESHOLD ? preflight_find_bad(p->rec, p->bad) : 0;
 }
 
-/* Figures are below that were measured. A NIC that is missing will be missing again. */
+/* Figures are below that were measured, or vary. A NIC that is missing will be missing again. */
 static bool is_worth_repeating(const struct preflight *p)
 {
+	if (p->status == DR_EXIT_PASS && undecided(p))
+		return true;
 	for (size_t i = 0; i < p->n_bad; i++)
 		if (!isfinite(p->bad[i].percent))
 			return false;

@@ -348,7 +348,7 @@ void dr_result_baseline(const struct dr_record *rec, const char *title, FILE *f)
 	fprintf(f, "%s", low ? " figures with the mean of " : " nothing");
 	fprintf(f, "%s", low ? runs(least, most).s : "");
 	if (low)
-		fprintf(f, "; lowest %.1f %% (%s)", low->percent,
+		fprintf(f, "; lowest %.1f %% (%s)", floored(low->percent),
 			figure_name(low->gpu, low->nic).s);
 	if (results[DR_COMPARISON_NOT_RUN])
 		fprintf(f, "; %zu not in this run", results[DR_COMPARISON_NOT_RUN]);

@@ -64,6 +64,12 @@ static inline struct cell figure_name(int64_t gpu, const char *nic)
 	return s;
 }
 
+/* A percentage that is below a bound never reads as the bound. */
+static inline double floored(double percent)
+{
+	return floor(10 * percent) / 10;
+}
+
 static inline double known(int64_t v)
 {
 	return v == DR_UNSET ? NAN : (double)v;

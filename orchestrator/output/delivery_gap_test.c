@@ -150,8 +150,8 @@ static void every_output_has_it(void **state)
 			"longest time between two deliveries", "no channel switched", NULL });
 	has(rec, dr_table_print,
 		(const char *const[]){ "31.00  45.00  45.00  45.00 |      -     -",
-			"longest time between", "Without a", "2.00 ms (p99)", "longest gap 45.0 ms",
-			NULL });
+			"longest time between", "Without a", "2.00 ms (p99)",
+			"longest gap 45.00 ms", NULL });
 	has(rec, csv, (const char *const[]){ "31000", "45000", NULL });
 	has(rec, prom,
 		(const char *const[]){

@@ -159,9 +159,10 @@ bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_ro
 /* NULL: there is none of that number, or on that NIC. */
 const struct dr_rail_row *dr_record_rail(const struct dr_record *rec, int64_t rail);
 const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const char *nic);
-/* Appends "; rail1 is missing: no answer from 10.0.1.2" for each NIC here whose peer did not answer, and the NIC that was
- * not measured because HOST is reached over it. */
+/* Appends "; rail1 is missing: no answer from 10.0.1.2" for each NIC here whose peer did not answer. */
 void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len);
+/* Appends "; ctl0 was not measured: HOST is reached over it", since it may have been meant as a rail. */
+void dr_record_control_nic(const struct dr_record *rec, char *buf, size_t len);
 /* Speed of a rail; NAN: unknown. */
 double dr_record_rail_gbps(const struct dr_record *rec, int64_t rail);
 /* This GPU's share of its primary rails' speeds, by channels; NAN when one is unknown. */

@@ -264,12 +264,13 @@ void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f)
 {
 	const struct dr_fault_row *worst = NULL, *ended = NULL;
 	size_t n = rec->faults.n, passed = 0, cut = 0;
-	char gap[32];
+	int64_t failback = DR_UNSET;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct dr_fault_row *r = &rec->faults.v[i];
 
 		passed += r->verdict == DR_VERDICT_PASS;
+		failback = DR_MAX(failback, r->failback_gap_ns);
 		cut += r->verdict == DR_VERDICT_INCOMPLETE;
 		if (r->verdict != DR_VERDICT_INCOMPLETE && r->gap_ns != DR_UNSET &&
 			(!worst || r->gap_ns > worst->gap_ns))
@@ -285,17 +286,15 @@ void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f)
 		fprintf(f, "%s: %zu of %zu trial%s passed", title, passed, n, plural(n));
 	if (cut && cut < n)
 		fprintf(f, ", %zu did not finish", cut);
-	if (worst) {
-		dr_format_duration(worst->gap_ns, gap, sizeof(gap));
-		fprintf(f, "; longest gap %s (fault %s, %s, GPU %s%s)", gap, count(worst->trial).s,
-			dr_fault_row_name(worst->kind, worst->dir).s, count(worst->gpu).s,
-			over_nic(rec, worst->gpu).s);
-	}
-	if (ended) {
-		dr_format_duration(ended->error_after_ns, gap, sizeof(gap));
-		fprintf(f, "; no delivery for %s until the error (fault %s)", gap,
-			count(ended->trial).s);
-	}
+	if (worst)
+		fprintf(f, "; longest gap %s ms (fault %s, %s, GPU %s%s)", ms(worst->gap_ns).s,
+			count(worst->trial).s, dr_fault_row_name(worst->kind, worst->dir).s,
+			count(worst->gpu).s, over_nic(rec, worst->gpu).s);
+	if (failback != DR_UNSET)
+		fprintf(f, ", longest failback gap %s ms", ms(failback).s);
+	if (ended)
+		fprintf(f, "; no delivery for %s s until the error (fault %s)",
+			num((double)ended->error_after_ns / 1e9, 2).s, count(ended->trial).s);
 	fputc('\n', f);
 }
 
@@ -334,15 +333,15 @@ void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f)
 			dr_fault_row_name(g->kind, g->dir).s, dr_enum_name(dr_end_names, g->side),
 			count(g->hit).s, count(g->n).s);
 		if (g->gaps > 0)
-			fprintf(f, "; gap median %s", ms(g->p50_ns).s);
+			fprintf(f, "; gap median %s ms", ms(g->p50_ns).s);
 		if (g->gaps > 0 && g->detect_ns != DR_UNSET)
-			fprintf(f, " (detection %s)", ms(g->detect_ns).s);
+			fprintf(f, " (detection %s ms)", ms(g->detect_ns).s);
 		if (g->gaps >= 100)
-			fprintf(f, ", p99 %s", ms(g->p99_ns).s);
+			fprintf(f, ", p99 %s ms", ms(g->p99_ns).s);
 		if (g->gaps > 0)
 			fprintf(f, ", longest %s ms", ms(g->max_ns).s);
 		if (isfinite(g->after_gbps / g->before_gbps))
-			fprintf(f, "; bandwidth afterwards %.0f %%",
+			fprintf(f, "; bandwidth afterwards %.0f %% of before",
 				100 * g->after_gbps / g->before_gbps);
 		fputc('\n', f);
 	}
@@ -374,8 +373,9 @@ static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
 			first = r;
 	}
 	if (first)
-		dr_append(buf, len, "; %" PRId64 " unexpected switch%s, at %s s: %s",
-			rec->unexpected_switches, rec->unexpected_switches == 1 ? "" : "es",
+		dr_append(buf, len, "; %" PRId64 " unexpected switch%s, the first at %s s: %s",
+			rec->unexpected_switches,
+			rec->unexpected_switches == 1 ? " of a channel" : "es of channels",
 			num((double)(first->rec.detect_ns -
 				     (rec->session_ns ? rec->session_ns : rec->start_ns)) /
 					1e9,
@@ -384,18 +384,19 @@ static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
 			first->rec.cause[0] ? first->rec.cause : "no reason is known");
 	for (size_t i = 0; i < rec->nics.n; i++)
 		if (rec->nics.v[i].degraded == 1)
-			dr_append(buf, len, "; %s %s is degraded",
-				dr_enum_name(dr_end_names, rec->nics.v[i].side),
-				rec->nics.v[i].name);
+			dr_append(buf, len, "; %s is degraded for what the %s sends",
+				rec->nics.v[i].name,
+				dr_enum_name(dr_end_names, rec->nics.v[i].side));
 }
 
 void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f)
 {
 	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
-	char but[512] = "";
+	char but[512] = "", control[128] = "";
 
 	(void)title;
 	put_reserves(rec, but, sizeof(but));
-	fprintf(f, "%s (exit status %d)%s%s\n", words[rec->status], rec->exit_code,
-		*but ? (rec->exit_code ? "; " : ", but ") : "", *but ? but + 2 : "");
+	dr_record_control_nic(rec, control, sizeof(control));
+	fprintf(f, "%s (exit status %d)%s%s%s\n", words[rec->status], rec->exit_code,
+		*but ? (rec->exit_code ? "; " : ", but ") : "", *but ? but + 2 : "", control);
 }

@@ -320,10 +320,17 @@ void dr_record_silent_nics(const struct dr_record *rec, char *buf, size_t len)
 
 		if (r->side == DR_END_CLIENT && dr_reason_unproven(r->reason))
 			dr_append(buf, len, "; %s is missing: %s", r->nic, r->reason);
-		else if (r->side == DR_END_CLIENT && strcmp(rec->command, "demo") != 0 &&
-			 strcmp(r->reason, DR_CONTROL_CONNECTION) == 0)
-			dr_append(buf, len,
-				"; %s is not measured: it carries the control connection", r->nic);
+	}
+}
+
+void dr_record_control_nic(const struct dr_record *rec, char *buf, size_t len)
+{
+	for (size_t i = 0; i < rec->unused_nics.n && strcmp(rec->command, "demo") != 0; i++) {
+		const struct dr_unused_nic_row *r = &rec->unused_nics.v[i];
+
+		if (r->side == DR_END_CLIENT && strcmp(r->reason, DR_CONTROL_CONNECTION) == 0)
+			dr_append(
+				buf, len, "; %s was not measured: HOST is reached over it", r->nic);
 	}
 }
 

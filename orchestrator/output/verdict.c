@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/units.h"
+#include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/output/record.h"
@@ -190,12 +191,6 @@ static double rail_sum(const struct dr_record *rec, int64_t rail, int64_t phase,
 	return any ? sum : NAN;
 }
 
-/* A percentage that is below a bound never reads as the bound. */
-static double below(double percent)
-{
-	return floor(10 * percent) / 10;
-}
-
 /* A slow rail among many hides in the total, so each is judged by the sum of its GPUs, if their bandwidth
  * depends on it alone. GPUs that share a rail need not share it fairly, so they are not judged one by one. */
 static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, int64_t phase,
@@ -208,7 +203,7 @@ static void judge_rail(struct dr_record *rec, const struct dr_rail_row *rail, in
 			"rail %" PRId64
 			" (%s) %s: %.2f Gb/s is %.1f %% of its %.4g Gb/s, below %.4g %%",
 			rail->rail, rail->ifname, dr_direction_names[direction], sum,
-			below(100 * sum / rail->speed_gbps), rail->speed_gbps, percent);
+			floored(100 * sum / rail->speed_gbps), rail->speed_gbps, percent);
 }
 
 /* "; slowest: eth2 0.285 Gb/s": of a matrix, or of NICs that GPUs use alone; "": not known. */
@@ -265,7 +260,7 @@ static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, dou
 		miss(rec, DR_EXIT_THRESHOLD,
 			"bandwidth: %.2f Gb/s%s is %.1f %% of the line rate of %.4g Gb/s, below %.4g %%%s",
 			fmin(t->to_server_gbps, t->to_client_gbps), dr_total_slower(t),
-			below(t->line_rate_percent), t->line_gbps, percent,
+			floored(t->line_rate_percent), t->line_gbps, percent,
 			slowest_nic(rec, slowest, sizeof(slowest)));
 	for (rail = rec->rails.v; rail < end; rail++)
 		for (int direction = DR_TO_SERVER; direction <= DR_TO_CLIENT; direction++)
@@ -286,7 +281,7 @@ static void miss_comparison(
 		"%s%s %s, messages of %s: %.4g Gb/s is %.1f %% of the baseline's "
 		"%.4g Gb/s (mean of %" PRId64 "), below %.4g %%",
 		gpu, c->nic, dr_enum_name(dr_direction_names, c->direction), bytes, c->gbps,
-		below(c->percent), c->mean_gbps, c->repeats, percent);
+		floored(c->percent), c->mean_gbps, c->repeats, percent);
 }
 
 /* ": its link is down"; "": not known. */
@@ -363,7 +358,7 @@ static void judge_baseline(struct dr_record *rec, const json_t *doc, double perc
 		miss(rec, DR_EXIT_THRESHOLD,
 			"all GPUs together: %.4g Gb/s is %.1f %% of the baseline's %.4g Gb/s, below "
 			"%.4g %%",
-			is, below(100 * is / was), was, percent);
+			is, floored(100 * is / was), was, percent);
 }
 
 /* Bandwidth that was measured while channels were on other rails than their own says nothing about these rails. */

@@ -541,18 +541,19 @@ static void announce(const struct dr_client *c, const struct dr_fault_list *l, u
 static void announce_rails(const struct dr_client *c)
 {
 	const struct dr_session *s = &c->s;
-	char rails[DR_RAILS_MAX * (IFNAMSIZ + 2)] = "";
+	char line[DR_RAILS_MAX * (IFNAMSIZ + 2) + 160] = "failover: faults may cut ";
 
 	if (!s->plan.rails_auto || !s->route.reserved || !s->route.ifname[0] ||
-		s->route.same_host || s->opt->quiet || strcmp(s->rec->command, "demo") == 0)
+		s->route.same_host || strcmp(s->rec->command, "demo") == 0)
 		return;
 	for (unsigned i = 0; i < s->plan.n_rails; i++)
-		dr_append(rails, sizeof(rails), "%s%s", i ? ", " : "",
+		dr_append(line, sizeof(line), "%s%s", i ? ", " : "",
 			s->plan.rail[i][DR_PLAN_CLIENT].name);
-	dr_say("failover",
-		"failover: no --rails: faults may cut %s, and %s is taken for management, because HOST is "
-		"reached over it; if a NIC for management is among them, give its address as HOST",
-		rails, s->route.ifname);
+	dr_append(line, sizeof(line),
+		"; not %s, over which HOST is reached. If one of them is for management, give its address "
+		"as HOST, or --rails",
+		s->route.ifname);
+	dr_output_text(s->out, line);
 }
 
 static int all_trials(struct dr_client *c)

@@ -7,6 +7,7 @@
 #include "orchestrator/session/unused.h"
 #include "topology/numa.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -370,6 +371,11 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));
 	rc = dr_local_create(s, e);
+	if (c->thresholds.save_baseline && isfinite(c->thresholds.min_bw_percent) &&
+		!(s->rec->rails.n && s->rec->rails.v[0].speed_gbps > 0))
+		dr_output_text(s->out,
+			"--min-bw: NICs report no speed, so the next run is the first that is "
+			"judged, against this baseline");
 	if (rc == 0 && s->opt->test.bw)
 		rc = dr_thresholds_check(&c->thresholds, s->rec, e);
 	if (rc == 0)

@@ -345,7 +345,10 @@ static void ask_user(struct dr_session *s, const struct dr_fault_spec *f, uint32
 	char line[256];
 
 	dr_fault_describe(f, dr_inject_target(f, &s->plan).nic, NULL, line, sizeof(line));
-	dr_say("faults", "%s", line);
+	if (s->opt->quiet || s->opt->command == DR_CMDBIT_SERVER)
+		dr_say("faults", "%s", line);
+	else
+		dr_output_text(s->out, line);
 	report(s, &(struct dr_fault_report){ .id = id }, "asked the user");
 }
 

@@ -26,9 +26,9 @@ load usual
 			end = $3
 			after += n > 0
 		}
-		/^FAIL / { same = match($0, /, at [0-9.]+ s: /) && substr($0, RSTART + 5) + 0 <= at + 0.1 }
+		/^FAIL / { same = match($0, /first at [0-9.]+ s: /) && substr($0, RSTART + 9) + 0 <= at + 0.1 }
 		END { exit !(n == 2 && after && begin <= at && at <= end && same) }' client.out
-	grep -q '^FAIL (exit status 7); 2 unexpected switches, at ' client.out
+	grep -q '^FAIL (exit status 7); 2 unexpected switches of channels, the first at ' client.out
 	judge 100 holds cut.json '[.failover.switches[] | select(.receiver and .gap_us > 0)] | length == 2'
 	grep -Eq '^ +0  to-server .* !$' client.out
 	grep -q '2 channels were not on their own rail all the time' client.out

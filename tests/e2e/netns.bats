@@ -117,7 +117,7 @@ reset() {
 	clean c.json
 	judge 100 holds c.json '.failover.faults | length == 1 and all(.verdict == "MISSED_FAULT")'
 	[[ $output == *"nobody broke the path in time"* ]]
-	[[ $output == *"no --rails: faults may cut rail0, rail1, and ctl0 is taken for management"* ]]
+	[[ $output == *"failover: faults may cut rail0, rail1; not ctl0, over which HOST is reached"* ]]
 	judge 100 holds c.json '[.failover.switches[]?] == []'
 }
 

@@ -44,7 +44,7 @@ preflight() {
 	preflight --save-baseline good.json
 	judge_status 100 0
 	one_line
-	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline, the NICs with each other; ctl0 is not measured: it carries the control connection; saved, the baseline now has 1 run" ]]
+	[[ $output == "preflight 10.98.255.2: PASS (exit status 0): 2 GPUs x 2 NICs (rail0, rail1), "*"; compared with no baseline, the NICs with each other; ctl0 was not measured: HOST is reached over it; saved, the baseline now has 1 run" ]]
 	preflight --baseline good.json "${SHARE[@]}" --json=p.json --prom p.prom
 	judge_status 100 0
 	one_line

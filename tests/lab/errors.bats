@@ -76,7 +76,7 @@ refused() {
 	run lab run -t "$WAIT_S" 0 "$RUN" client 10.77.0.2 -g 0 -N 1 --rails nic0,nic1 -D 1s -q
 	lab run 0 sh -c 'ip neigh del 10.77.0.2 dev ctl0
 		sysctl -qw net.ipv4.neigh.default.gc_thresh2=512 net.ipv4.neigh.default.gc_thresh3=1024'
-	refused 3 nic0 gc_thresh3
+	refused 3 "rail nic" gc_thresh3
 	says "a full neighbour table"
 }
 

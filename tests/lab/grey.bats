@@ -45,7 +45,7 @@ left_for() {
 }
 
 @test "reliable connections carry nothing, datagrams pass: left for that reason, in either direction" {
-	left_for "$RC" "acknowledges nothing although the rail works"
+	left_for "$RC" "is silent although the rail works"
 }
 
 @test "packets above 1,500 bytes are lost: the rail is left for that reason" {
