@@ -31,8 +31,11 @@ static void print_cell(FILE *f, float gbps, double bound)
 	char text[16];
 
 	if (gbps >= 0)
-		snprintf(text, sizeof(text), gbps < 1000 ? "%.3g%s" : "%.0f%s", (double)gbps,
-			dr_sweep_is_low(gbps, bound) ? "!" : "");
+		snprintf(text, sizeof(text),
+			gbps < 1      ? "%.4f%s"
+			: gbps < 1000 ? "%.3g%s"
+				      : "%.0f%s",
+			(double)gbps, dr_sweep_is_low(gbps, bound) ? "!" : "");
 	else
 		snprintf(text, sizeof(text), "%s",
 			gbps == (float)CELL_FAILED    ? "fail"

@@ -352,11 +352,20 @@ static void fast_fabric(uint32_t from, uint32_t to, unsigned nic, struct dr_swee
 	l->gbps = (from == 3 || to == 3) && nic == 1 ? 1234.5F : 4321;
 }
 
+static void slow_fabric(uint32_t from, uint32_t to, unsigned nic, struct dr_sweep_lane *l)
+{
+	l->gbps = (from == 3 || to == 3) && nic == 1 ? 0.00469F : 0.0498F;
+}
+
 static void wide_figures_keep_their_mark(void **state)
 {
 	struct fabric f;
 
 	(void)state;
+	build(&f, slow_fabric);
+	judge(&f);
+	assert_int_equal(printed(&f, " 0.0047! 0.0047!"), 1);
+	drop(&f);
 	build(&f, fast_fabric);
 	judge(&f);
 	assert_int_equal(printed(&f, "   1234!   1234!"), 1);

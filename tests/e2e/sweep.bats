@@ -72,7 +72,7 @@ finding() {
 	declare -A EXTRA=([4]=DR_BAD_NIC=10.96.0.14) PRELOAD=([4]=$library)
 	slow 1 rail1
 	ip -n "$SW" link set rail0-3 down
-	sweep_all --verify --json=s.json
+	COLUMNS=100 sweep_all --verify --json=s.json
 	judge_status 100 6
 	judge 100 finding bad-nic 1 '"rail1"'
 	judge 100 finding bad-cable 3 '"rail0"'
