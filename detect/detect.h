@@ -75,9 +75,9 @@ bool dr_detect_misses(const struct dr_detector *d, unsigned rail, unsigned n);
 /* Bits of the rails that the next heartbeat of another rail may bring down: read what has
  * arrived on them before. */
 uint32_t dr_detect_suspects(const struct dr_detector *d);
-/* Heartbeats that are missing here, for the report to the peer; 2 at least if the rail is
- * suspected. */
+/* Heartbeats that are missing here, for the report to the peer; at least 2 of a suspected rail. */
 uint8_t dr_detect_missed(const struct dr_detector *d, unsigned rail);
+/* Verdicts: which rails fell and rose since the last call, and by which rule. */
 void dr_detect_tick(struct dr_detector *d, int64_t now, struct dr_detect_out *out);
 /* The longest time between two reads of bytes on the rail since the last call; 0: unknown.
  * Heartbeats that come more often replace it. */

@@ -11,7 +11,7 @@ import re
 import sys
 
 # What comes only if something happened: counters of NICs, late threads, a latency that is the same for all GPUs.
-OPTIONAL = [r"COUNTERS: .*?(?=COUNTERS|Processor|Data)", r"Processor, \w+: .*? detects", r"to 0 us \(GPU 0 over rail0\)",
+OPTIONAL = [r"COUNTERS: .*?(?=COUNTERS|Processor|Data)", r"Processor, \w+: .*? by that", r"to 0 us \(GPU 0 over rail0\)",
             r"[,;] (but|ctl0) [^-]*?(?=-----|$)"]
 
 

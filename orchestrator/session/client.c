@@ -371,7 +371,8 @@ static int accepted(struct dr_client *c, const json_t *reply, const unsigned *gp
 	snprintf(s->rec->peer_version, sizeof(s->rec->peer_version), "%s",
 		dr_control_peer_version(s->control));
 	rc = dr_local_create(s, e);
-	if (c->thresholds.save_baseline && isfinite(c->thresholds.min_bw_percent) &&
+	if (c->thresholds.save_baseline && !c->thresholds.baseline &&
+		isfinite(c->thresholds.min_bw_percent) &&
 		!(s->rec->rails.n && s->rec->rails.v[0].speed_gbps > 0))
 		dr_output_text(s->out,
 			"--min-bw: NICs report no speed, so the next run is the first that is "
