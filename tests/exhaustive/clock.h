@@ -44,7 +44,7 @@ struct ex_seen {
 	enum dr_fo_state state;
 	uint32_t epoch, gen[DR_PATHS];
 	unsigned target, active;
-	bool planned, answered, stalled, ever_up, rec_open;
+	bool planned, answered, stalled, ever_up, rec_open, owed;
 	uint64_t acked, high;
 	struct {
 		enum dr_fo_pstate state;

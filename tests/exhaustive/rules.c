@@ -38,6 +38,7 @@ void ex_see(const struct dr_fo *f, struct ex_seen *was)
 	was->stalled = f->stalled;
 	was->ever_up = f->ever_up;
 	was->rec_open = f->rec_open;
+	was->owed = dr_fo_owed(f);
 	was->acked = f->acked;
 	was->high = f->high;
 	for (unsigned p = 0; p < DR_PATHS; p++) {
@@ -340,7 +341,7 @@ static void update(const struct look *l)
 	if (f->epoch != was->epoch || was->target == DR_FO_NONE || (was->stalled && !f->stalled) ||
 		f->state != DR_FO_SWITCH)
 		w->proposed_ns = 0;
-	if (!runs || !ran || f->acked > was->acked || !dr_fo_owed(f))
+	if (!runs || !ran || f->acked > was->acked || !was->owed || !dr_fo_owed(f))
 		w->owed_ns = 0;
 }
 
