@@ -5,13 +5,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -127,17 +127,11 @@ static void *thread_main(void *arg)
 
 static int start_thread(struct dualrail *d, struct dr_err *e)
 {
-	sigset_t all, old;
-	int rc;
+	int rc = dr_thread_start(&d->thread, "dualrail", thread_main, d);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&d->thread, NULL, thread_main, d);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc != 0)
-		return dr_err_set(e, -rc, "cannot start the endpoint's thread: %s; see ulimit -u",
-			strerror(rc));
-	pthread_setname_np(d->thread, "dualrail");
+		return dr_err_set(e, rc, "cannot start the endpoint's thread: %s; see ulimit -u",
+			strerror(-rc));
 	return 0;
 }
 
@@ -274,17 +268,13 @@ int dualrail_open(
 {
 	struct dualrail *d = dr_calloc(1, sizeof(*d));
 	struct dr_err e = { 0 };
-	pthread_condattr_t monotonic;
 	int rc;
 
 	if (!d)
 		return dr_lib_error(
 			error, (dr_err_set(&e, -ENOMEM, "endpoint: out of memory"), &e));
 	pthread_mutex_init(&d->lock, NULL);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&d->changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	dr_cond_init(&d->changed);
 	d->event_fd = -1;
 	STAILQ_INIT(&d->events);
 	rc = open_all(d, o, &e);

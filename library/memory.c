@@ -5,9 +5,9 @@
 #include "base/list.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <time.h>
 
 /*
  * A range is registered on every data channel of every peer that has channels: dr_mem belongs to a channel. On one NIC the
@@ -173,10 +173,9 @@ int dualrail_register(struct dualrail *d, void *base, size_t len, uint64_t key,
 static void wait_unused(struct dualrail_memory *m)
 {
 	int64_t until = dr_now_ns() + DEREGISTER_NS;
-	struct timespec ts = { .tv_sec = until / DR_NS_PER_S, .tv_nsec = until % DR_NS_PER_S };
 
 	while (m->users > 0 && dr_now_ns() < until)
-		pthread_cond_timedwait(&m->d->changed, &m->d->lock, &ts);
+		(void)dr_cond_wait(&m->d->changed, &m->d->lock, until);
 }
 
 static bool reads(const struct dualrail_put *put, const struct dualrail_memory *m)

@@ -6,6 +6,7 @@
 #include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "topology/reach.h"
 
 #include <errno.h>
@@ -321,7 +322,6 @@ int dualrail_disconnect(struct dualrail_peer *p, struct dualrail_error *error)
 	struct dualrail *d = p->d;
 	struct dr_err e = { 0 };
 	int64_t until = dr_now_ns() + CLOSE_NS;
-	struct timespec ts = { .tv_sec = until / DR_NS_PER_S, .tv_nsec = until % DR_NS_PER_S };
 	bool started;
 	int rc;
 
@@ -334,7 +334,7 @@ int dualrail_disconnect(struct dualrail_peer *p, struct dualrail_error *error)
 	if (started)
 		dr_poller_wake(d->poller);
 	while (started && !p->closed && dr_now_ns() < until)
-		pthread_cond_timedwait(&d->changed, &d->lock, &ts);
+		(void)dr_cond_wait(&d->changed, &d->lock, until);
 	rc = dr_lib_peer_free(p, &e);
 	dr_lib_unlock(d);
 	return rc ? dr_lib_error(error, &e) : 0;

@@ -4,11 +4,11 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/mem.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -104,7 +104,6 @@ static void *thread_main(void *arg)
 int ha_thread_start(const char *name, int64_t spin_ns, struct ha_thread **out, struct dr_err *e)
 {
 	struct ha_thread *t = dr_calloc(1, sizeof(*t));
-	sigset_t all, old;
 	int rc;
 
 	if (!t)
@@ -115,17 +114,13 @@ int ha_thread_start(const char *name, int64_t spin_ns, struct ha_thread **out, s
 		dr_free(t);
 		return rc;
 	}
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&t->thread, NULL, thread_main, t);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = dr_thread_start(&t->thread, name, thread_main, t);
 	if (rc != 0) {
 		dr_poller_destroy(t->poller);
 		dr_free(t);
-		return dr_err_set(e, -rc, "cannot start the thread %s: %s; see ulimit -u", name,
-			strerror(rc));
+		return dr_err_set(e, rc, "cannot start the thread %s: %s; see ulimit -u", name,
+			strerror(-rc));
 	}
-	pthread_setname_np(t->thread, name);
 	*out = t;
 	return 0;
 }

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "topology/numa.h"
 
 /*
@@ -189,21 +189,15 @@ void dr_worker_destroy(struct dr_worker *w)
 
 int dr_worker_start(struct dr_worker *w, struct dr_err *e)
 {
-	sigset_t all, old;
 	char name[16];
 
 	dr_assert(!w->running);
-	/* The main thread handles all signals. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int rc = pthread_create(&w->thread, NULL, thread_main, w);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc)
-		return dr_err_set(e, -rc, "worker %u: cannot start the thread: %s", w->prm.index,
-			strerror(rc));
-	w->running = true;
 	snprintf(name, sizeof(name), "dr-worker-%u", w->prm.index % 10000);
-	pthread_setname_np(w->thread, name);
+	int rc = dr_thread_start(&w->thread, name, thread_main, w);
+	if (rc)
+		return dr_err_set(e, rc, "worker %u: cannot start the thread: %s", w->prm.index,
+			strerror(-rc));
+	w->running = true;
 	return 0;
 }
 

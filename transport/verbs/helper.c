@@ -8,11 +8,11 @@
  */
 #include "transport/verbs/path_priv.h"
 
+#include "base/thread.h"
+
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 static struct vb_job *pop(struct vb_jobs *q)
@@ -50,11 +50,8 @@ static struct vb_job *next_job(struct vb_helper *h)
 		if (h->quit)
 			return NULL;
 		if (!STAILQ_EMPTY(&h->later)) {
-			int64_t ns = STAILQ_FIRST(&h->later)->due_ns;
-			struct timespec at = { .tv_sec = ns / DR_NS_PER_S,
-				.tv_nsec = ns % DR_NS_PER_S };
-
-			due = pthread_cond_timedwait(&h->wake, &h->lock, &at) == ETIMEDOUT;
+			due = !dr_cond_wait(
+				&h->wake, &h->lock, STAILQ_FIRST(&h->later)->due_ns);
 		} else {
 			pthread_cond_wait(&h->wake, &h->lock);
 		}
@@ -76,30 +73,6 @@ static void *helper_main(void *arg)
 	}
 }
 
-static int start_thread(struct vb_helper *h)
-{
-	sigset_t all, old;
-
-	/* Signals are the main thread's. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int rc = pthread_create(&h->thread, NULL, helper_main, h);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	h->running = rc == 0;
-	return -rc;
-}
-
-/* due_ns is of the clock that all times here are of. */
-static void init_wake(pthread_cond_t *wake)
-{
-	pthread_condattr_t attr;
-
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(wake, &attr);
-	pthread_condattr_destroy(&attr);
-}
-
 int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 {
 	memset(h, 0, sizeof(*h));
@@ -113,9 +86,10 @@ int dr_verbs_helper_start(struct vb_helper *h, bool with_fd, struct dr_err *e)
 			return dr_err_set(e, -errno, "eventfd: %s; see ulimit -n", strerror(errno));
 	}
 	pthread_mutex_init(&h->lock, NULL);
-	init_wake(&h->wake);
+	dr_cond_init(&h->wake);
 	pthread_cond_init(&h->ran, NULL);
-	int rc = start_thread(h);
+	int rc = dr_thread_start(&h->thread, "dr-verbs", helper_main, h);
+	h->running = rc == 0;
 	if (rc == 0)
 		return 0;
 	dr_verbs_helper_fini(h);
