@@ -230,9 +230,10 @@ struct dr_transport_ops {
 	 * no more. What is asked stays in the peer's backlog until its process accepts it. NULL:
 	 * this kind cannot. */
 	void (*rail_ask)(struct dr_rail *r, int64_t now_ns, struct dr_rail_answer *out);
-	/* Accept connections, receive datagrams. Returns the number of events. To be called when `ready` is,
-	 * and every 500 ms: nothing wakes the owner for a route that comes back (tcp), or for a device that
-	 * is removed without an event (verbs). */
+	/* Accept connections, receive datagrams. Returns how much was taken in, with or without an
+	 * event; 0: no datagram is left to read. To be called when `ready` is, and every 500 ms:
+	 * nothing wakes the owner for a route that comes back (tcp), or for a device that is removed
+	 * without an event (verbs). */
 	int (*rail_progress)(struct dr_rail *r, int64_t now_ns, struct dr_sink *sink);
 	void (*rail_close)(struct dr_rail *r);
 	void (*rail_fini)(struct dr_rail *r); /* all its paths are gone */

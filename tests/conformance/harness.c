@@ -227,7 +227,7 @@ static int rail_progress(struct cf *f, unsigned end)
 	e->inside = true;
 	n = f->ops->rail_progress(e->rail, cf_now(f), &e->rail_sink);
 	e->inside = inside;
-	assert_int_equal(n, (int)(e->rail_n - before));
+	assert_true(n >= (int)(e->rail_n - before)); /* what is no event counts, too */
 	return n;
 }
 

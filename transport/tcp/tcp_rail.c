@@ -311,8 +311,10 @@ static void read_dgrams(struct tcp_rail *r)
 		ssize_t n = recv(r->udp.fd, buf, sizeof(buf), MSG_TRUNC);
 		if (n < 0 && errno == EAGAIN)
 			return;
-		if (n <= 0)
-			continue; /* an ICMP error, or nothing of ours */
+		if (n <= 0) { /* an ICMP error, or nothing of ours */
+			r->n_events++;
+			continue;
+		}
 		r->limit.heard += (size_t)n;
 		struct dr_event ev = { .kind = DR_EV_DGRAM,
 			.rail = &r->base,

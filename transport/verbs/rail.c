@@ -328,7 +328,7 @@ int dr_verbs_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *s
 	dr_assert(!r->sink);
 	r->sink = sink;
 	r->now_ns = now_ns;
-	r->n_events = 0;
+	r->n_events = r->n_taken = 0;
 	take_jobs(r);
 	if (async_due(r, now_ns)) {
 		r->async_fired = false;
@@ -342,7 +342,7 @@ int dr_verbs_rail_progress(struct dr_rail *br, int64_t now_ns, struct dr_sink *s
 	r->sink = NULL;
 	if (!r->dead && r->ud.at < r->ud.n)
 		dr_verbs_rail_kick(r);
-	return r->n_events;
+	return DR_MAX(r->n_events, r->n_taken);
 }
 
 /* ---- down ---- */

@@ -119,7 +119,7 @@ struct vb_rail {
 	char text[200];
 	struct dr_sink *sink; /* during rail_progress */
 	int64_t now_ns;
-	int n_events;
+	int n_events, n_taken; /* n_taken: datagrams, whatever they were */
 	uint64_t syscalls, strays, quarantined;
 };
 

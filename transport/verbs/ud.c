@@ -334,6 +334,7 @@ static void received(struct vb_rail *r, const struct ibv_wc *wc)
 	struct dr_event ev = { .kind = DR_EV_DGRAM, .data = data + 1 };
 
 	r->limit.heard++;
+	r->n_taken++;
 	if (wc->byte_len >= VB_GRH + 2) {
 		ev.size = wc->byte_len - VB_GRH - 1;
 		ev.len = DR_MIN(ev.size, (uint32_t)DR_DGRAM_MAX);

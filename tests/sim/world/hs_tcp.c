@@ -155,7 +155,7 @@ static void syn_arrive(struct dr_sim_world *w, const struct sim_event *ev)
 		stranger_connected(c);
 }
 
-static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink *sink);
+static void obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink *sink);
 
 void sim_tcp_connect(struct sim_path *p)
 {
@@ -239,7 +239,7 @@ static void arm_deadline(struct sim_rail *r)
 	sim_at(r->w, r->w->now + TCP_ADMIT_NS, (struct sim_event){ .fn = sim_stir_all });
 }
 
-static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink *sink)
+static void obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink *sink)
 {
 	struct dr_event ev = { .kind = DR_EV_INCOMING,
 		.rail = &r->base,
@@ -251,14 +251,14 @@ static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink 
 		shut(r->pending[v->replaced]);
 	switch (v->what) {
 	case TCP_KEEP:
-		return 0;
+		return;
 	case TCP_PARKED:
 		arm_deadline(r);
 		sink->event(sink, &ev);
-		return 1;
+		return;
 	case TCP_ADMIT:
 		adopt(dr_container_of(v->to, struct sim_path, tcp), r->pending[v->slot]);
-		return 0;
+		return;
 	case TCP_REJECT:
 		r->w->counts.rejected++;
 		break;
@@ -267,7 +267,6 @@ static int obey(struct sim_rail *r, const struct tcp_verdict *v, struct dr_sink 
 		break;
 	}
 	shut(r->pending[v->slot]);
-	return 0;
 }
 
 static void stranger_challenged(struct dr_sim_world *w, const struct sim_event *ev);
@@ -302,11 +301,9 @@ static bool has_slot(const struct sim_rail *r, const struct sim_conn *c)
 	return c->state == SIM_PENDING && c->slot > 0 && r->pending[c->slot - 1] == c;
 }
 
-static int read_conn(struct sim_rail *r, struct sim_conn *c, const uint8_t *data, uint32_t len,
+static void read_conn(struct sim_rail *r, struct sim_conn *c, const uint8_t *data, uint32_t len,
 	struct dr_sink *sink)
 {
-	int events = 0;
-
 	do { /* as a kernel would give it to somebody who asks for so much */
 		unsigned n = DR_MIN(len, dr_tcp_admission_want(r->admission, c->slot - 1));
 		struct tcp_verdict v = dr_tcp_admission_bytes(
@@ -314,25 +311,22 @@ static int read_conn(struct sim_rail *r, struct sim_conn *c, const uint8_t *data
 
 		data += n;
 		len -= n;
-		events += obey(r, &v, sink);
+		obey(r, &v, sink);
 	} while (len > 0 && has_slot(r, c));
-	return events;
 }
 
-int sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink)
+void sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink)
 {
 	struct sim_conn *c = it->conn;
-	int events = 0;
 
 	if (c->state != SIM_PENDING)
-		return 0;
+		return;
 	if (it->kind == SIM_IT_ACCEPT)
 		accept_conn(r, c);
 	else if (has_slot(r, c))
-		events = read_conn(r, c, it->data, it->kind == SIM_IT_HUNG_UP ? 0 : it->len, sink);
+		read_conn(r, c, it->data, it->kind == SIM_IT_HUNG_UP ? 0 : it->len, sink);
 	if (!dr_tcp_admission_validate(r->admission))
 		sim_violation(r->w, "the admission of rail %u breaks its rules", r->base.index);
-	return events;
 }
 
 bool sim_tcp_due(const struct sim_rail *r)

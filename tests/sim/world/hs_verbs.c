@@ -256,7 +256,7 @@ bool sim_verbs_item(struct sim_path *p, const struct sim_item *it)
 
 /* ---- a rail ---- */
 
-int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink)
+void sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink)
 {
 	struct dr_sim_counts *n = &r->w->counts;
 	struct vb_verdict v =
@@ -274,10 +274,8 @@ int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr
 		sim_violation(r->w, "the admission of rail %u breaks its rules", r->base.index);
 	if (v.to)
 		obey(dr_container_of(v.to, struct sim_path, verbs), v.what, &v.who);
-	if (v.what != VB_HS_INCOMING)
-		return 0;
-	sink->event(sink, &ev);
-	return 1;
+	if (v.what == VB_HS_INCOMING)
+		sink->event(sink, &ev);
 }
 
 /* ---- strangers ---- */

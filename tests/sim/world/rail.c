@@ -276,13 +276,15 @@ static int sim_rail_progress(struct dr_rail *dr, int64_t now_ns, struct dr_sink 
 			break;
 		case SIM_IT_GREETING:
 			r->n_dgrams--;
-			n += sim_verbs_rail_item(r, it, sink);
+			n++;
+			sim_verbs_rail_item(r, it, sink);
 			sim_item_free(r->w, it);
 			continue;
 		case SIM_IT_ACCEPT:
 		case SIM_IT_HELLO:
 		case SIM_IT_HUNG_UP:
-			n += sim_tcp_rail_item(r, it, sink);
+			n++;
+			sim_tcp_rail_item(r, it, sink);
 			sim_item_free(r->w, it);
 			continue;
 		case SIM_IT_INCOMING:

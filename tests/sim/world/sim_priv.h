@@ -450,7 +450,7 @@ const struct sim_path *sim_hs_any(const struct sim_rail *r, struct dr_rng *g);
 /* hs_verbs.c */
 void sim_verbs_connect(struct sim_path *p);
 bool sim_verbs_item(struct sim_path *p, const struct sim_item *it);
-int sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
+void sim_verbs_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
 /* The peer's NIC acknowledged a message of the handshake. */
 void sim_verbs_acked(struct sim_path *p);
 /* Somebody who is not the peer says something. False: nothing. */
@@ -463,8 +463,8 @@ bool sim_tcp_stranger(struct dr_sim_world *w, unsigned port, unsigned rail, unsi
 void sim_tcp_rail_init(struct sim_rail *r);
 void sim_tcp_connect(struct sim_path *p);
 bool sim_tcp_item(struct sim_path *p, const struct sim_item *it);
-/* The same for a rail. Returns the number of events. */
-int sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
+/* The same for a rail. */
+void sim_tcp_rail_item(struct sim_rail *r, const struct sim_item *it, struct dr_sink *sink);
 void sim_tcp_expire(struct sim_rail *r);
 bool sim_tcp_due(const struct sim_rail *r);
 void sim_tcp_rail_close(struct sim_rail *r);
