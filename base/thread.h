@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Start a thread that no signal is delivered to: signals are the main thread's. name: at most 15 bytes.
- * -errno of pthread_create(3). */
+/* Start a thread that no signal is delivered to: signals are the main thread's.
+ * name: at most 15 bytes. -errno of pthread_create(3). */
 int dr_thread_start(pthread_t *t, const char *name, void *(*run)(void *), void *arg) DR_MUST_CHECK;
 
 /* A condition variable whose deadlines are times of dr_now_ns(). */

@@ -42,17 +42,26 @@ static void print_plugin(const struct plugin_shared *sh, const char *file)
 	printf("\n");
 }
 
-/* Returns the number of violations. */
-static unsigned print_findings(const struct plugin_shared *sh, int dev, const char *name)
+/* Returns the number of violations. Notes are printed once. */
+static unsigned print_findings(
+	const struct plugin_shared *sh, int dev, const char *name, unsigned *noted)
 {
-	unsigned n = atomic_load(&sh->n);
+	unsigned n = atomic_load(&sh->n), violations = 0;
 	char where[16];
 
 	snprintf(where, sizeof(where), dev < 0 ? "-" : "%d", dev);
-	for (unsigned i = 0; i < n; i++)
-		printf("VIOLATION  dev %-3s %-10s %-11s %.199s\n", where, name,
-			plugin_rule_name(sh->finding[i].rule), sh->finding[i].text);
-	return n;
+	for (unsigned i = 0; i < n; i++) {
+		enum plugin_rule r = sh->finding[i].rule;
+		bool note = r >= RULE_NOTES && r < RULE_N;
+
+		violations += !note;
+		if (note && *noted & 1u << r)
+			continue;
+		*noted |= note ? 1u << r : 0;
+		printf("%-10s dev %-3s %-10s %-11s %.199s\n", note ? "NOTE" : "VIOLATION", where,
+			name, plugin_rule_name(r), sh->finding[i].text);
+	}
+	return violations;
 }
 
 /* -1: the case could not be run. What the plugin started may still write into sh: out is a copy. */
@@ -96,7 +105,7 @@ static bool is_checkable(const struct plugin_device *d)
 static int check_device(const struct dr_options *o, int dev, struct plugin_shared *sh)
 {
 	struct plugin_shared got;
-	unsigned violations = 0;
+	unsigned violations = 0, noted = o->quiet ? ~0u : 0;
 
 	for (size_t i = 0; i < plugin_n_cases; i++) {
 		const struct plugin_case *c = &plugin_cases[i];
@@ -104,7 +113,7 @@ static int check_device(const struct dr_options *o, int dev, struct plugin_share
 
 		if (run_case(o, c, dev, sh, &got))
 			return -1;
-		n = print_findings(&got, dev, c->name);
+		n = print_findings(&got, dev, c->name, &noted);
 		violations += n;
 		if (n == 0 && !o->quiet) {
 			printf("ok         dev %-3d %-10s %s", dev, c->name, c->what);
@@ -123,12 +132,12 @@ static int check_device(const struct dr_options *o, int dev, struct plugin_share
 
 static int check(const struct dr_options *o, struct plugin_shared *sh)
 {
-	unsigned violations, broken, skipped = 0;
+	unsigned violations, broken, skipped = 0, noted = 0;
 	struct plugin_shared loaded;
 
 	if (run_case(o, &plugin_load_case, -1, sh, &loaded))
 		return DR_EXIT_ENV;
-	violations = broken = print_findings(&loaded, -1, plugin_load_case.name);
+	violations = broken = print_findings(&loaded, -1, plugin_load_case.name, &noted);
 	if (!broken && !o->quiet)
 		print_plugin(&loaded, o->file);
 	for (int dev = 0; dev < loaded.n_devices && !broken; dev++) {

@@ -5,6 +5,7 @@
 #include "base/text.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,24 +35,33 @@ const char *plugin_rule_name(enum plugin_rule r)
 	return rule_names[(unsigned)r < RULE_N ? r : RULE_CRASH];
 }
 
-/* The same once: a rule that a loop finds broken a thousand times is one violation. */
-void plugin_found(struct plugin_shared *sh, enum plugin_rule r, const char *fmt, ...)
+static void add(struct plugin_shared *sh, enum plugin_rule r, const char *text)
 {
 	unsigned n = atomic_load(&sh->n);
-	char text[sizeof(sh->finding->text)];
-	va_list ap;
 
 	if (n >= PLUGIN_FINDINGS)
 		return;
 	for (unsigned i = 0; i < n; i++)
 		if (sh->finding[i].rule == r)
 			return;
-	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
-	va_end(ap);
 	dr_text_copy(sh->finding[n].text, sizeof(sh->finding[n].text), text);
 	sh->finding[n].rule = r;
 	atomic_store(&sh->n, n + 1);
+}
+
+/* The same once: a rule that a loop finds broken a thousand times is one violation. */
+void plugin_found(struct plugin_shared *sh, enum plugin_rule r, const char *fmt, ...)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	char text[sizeof(sh->finding->text)];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pthread_mutex_lock(&lock);
+	add(sh, r, text);
+	pthread_mutex_unlock(&lock);
 }
 
 /* Time for which this thread could run and had no CPU; 0: the kernel does not say. */
@@ -72,8 +82,8 @@ static _Thread_local int64_t delayed_at_entry;
 void plugin_enter(struct probe *p, enum plugin_call c)
 {
 	delayed_at_entry = delayed_ns(p);
-	atomic_store(&p->sh->since_ns, dr_now_ns());
-	atomic_store(&p->sh->call, (int)c);
+	atomic_store(&p->sh->in[p->thread].since_ns, dr_now_ns());
+	atomic_store(&p->sh->in[p->thread].call, (int)c);
 }
 
 static bool may_block(enum plugin_call c)
@@ -83,12 +93,16 @@ static bool may_block(enum plugin_call c)
 
 bool plugin_leave(struct probe *p, enum plugin_call c, int rc)
 {
-	int64_t took = dr_now_ns() - atomic_load(&p->sh->since_ns);
+	int64_t took = dr_now_ns() - atomic_load(&p->sh->in[p->thread].since_ns);
 
-	atomic_store(&p->sh->call, CALL_NONE);
+	atomic_store(&p->sh->in[p->thread].call, CALL_NONE);
 	if (!may_block(c) && took > BLOCK_NS)
 		took -= delayed_ns(p) - delayed_at_entry;
-	if (!may_block(c) && took > BLOCK_NS) {
+	if (took > BLOCK_NS && (c == CALL_CONNECT || c == CALL_ACCEPT)) {
+		plugin_found(p->sh, RULE_WAITS,
+			"%s took %lld ms; NCCL calls it from its service thread", call_names[c],
+			(long long)(took / DR_NS_PER_MS));
+	} else if (!may_block(c) && took > BLOCK_NS) {
 		plugin_found(p->sh, RULE_BLOCKS, "%s took %lld ms; it must not wait", call_names[c],
 			(long long)(took / DR_NS_PER_MS));
 		p->dead = true;

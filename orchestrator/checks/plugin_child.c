@@ -34,9 +34,17 @@ static void child(
 	_exit(0);
 }
 
+/* The child's own thread before that of accept, which may wait there for long. */
+static enum plugin_call call_of(const struct plugin_shared *sh)
+{
+	int own = atomic_load(&sh->in[0].call);
+
+	return (enum plugin_call)(own != CALL_NONE ? own : atomic_load(&sh->in[1].call));
+}
+
 static void name_end(struct plugin_shared *sh, int status)
 {
-	enum plugin_call c = (enum plugin_call)atomic_load(&sh->call);
+	enum plugin_call c = call_of(sh);
 	const char *in =
 		c == CALL_NONE ? "outside of its calls, e.g. in a thread" : plugin_call_name(c);
 
@@ -48,33 +56,40 @@ static void name_end(struct plugin_shared *sh, int status)
 			WEXITSTATUS(status), in);
 }
 
-/* The call in progress has taken too long, or began at a time that is still to come. */
-static bool hangs(const struct plugin_shared *sh, int64_t limit_ns)
+/* The call in progress that has taken too long, or began at a time that is still to come. */
+static enum plugin_call hangs(const struct plugin_shared *sh, int64_t limit_ns)
 {
-	uint64_t since = (uint64_t)atomic_load(&sh->since_ns), now = (uint64_t)dr_now_ns();
+	for (size_t i = 0; i < DR_ARRAY_LEN(sh->in); i++) {
+		uint64_t since = (uint64_t)atomic_load(&sh->in[i].since_ns);
+		int call = atomic_load(&sh->in[i].call);
 
-	return atomic_load(&sh->call) != CALL_NONE && now - since > (uint64_t)limit_ns;
+		if (call != CALL_NONE && (uint64_t)dr_now_ns() - since > (uint64_t)limit_ns)
+			return (enum plugin_call)call;
+	}
+	return CALL_NONE;
 }
 
 /* fd: of the child. It is reaped at the end, so that its number stays its own. */
 static void watch(pid_t pid, int fd, int64_t limit_ns, struct plugin_shared *sh)
 {
 	struct pollfd pfd = { .fd = fd, .events = POLLIN };
-	bool hung = false;
+	enum plugin_call hung = CALL_NONE;
 	int status = 0;
 
 	while (poll(&pfd, 1, TICK_MS) <= 0) {
-		if (hung || !hangs(sh, limit_ns))
+		if (hung == CALL_NONE)
+			hung = hangs(sh, limit_ns);
+		else
 			continue;
-		hung = true;
+		if (hung == CALL_NONE)
+			continue;
 		plugin_found(sh, RULE_HANG, "%s did not return within %lld ms",
-			plugin_call_name((enum plugin_call)atomic_load(&sh->call)),
-			(long long)(limit_ns / DR_NS_PER_MS));
+			plugin_call_name(hung), (long long)(limit_ns / DR_NS_PER_MS));
 		kill(pid, SIGKILL);
 	}
 	kill(-pid, SIGKILL); /* what it forked, too */
 	waitpid(pid, &status, 0);
-	if (!hung && !atomic_load(&sh->ended))
+	if (hung == CALL_NONE && !atomic_load(&sh->ended))
 		name_end(sh, status);
 }
 

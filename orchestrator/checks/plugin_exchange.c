@@ -3,14 +3,18 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/thread.h"
 #include "orchestrator/engine/integrity.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 /*
- * Both ends are driven by one thread, so a call that waits for the other end never returns.
+ * One thread drives both ends, so a call that waits for the other end never returns; accept has a
+ * thread of its own, as NCCL's service thread.
  *
  * 1. Requests are posted and tested in order, and only the oldest one of each end is tested.
  * 2. Each message has a content of its own (key_of). What a receive got is checked at the moment when test
@@ -18,7 +22,7 @@
  * 3. A request that is missing is told from one that is lost: with none outstanding the plugin has run out of
  *    requests, else the oldest one never ends.
  */
-enum { SPIN = 64, SETTLE_TURNS = 64, POISON = 0x77 };
+enum { SPIN = 64, SETTLE_TURNS = 64, POISON = 0x77, EARLY_MS = 20, NO_SIZE = INT32_MIN };
 
 /* ---- waiting ---- */
 
@@ -107,32 +111,105 @@ static bool handle_kept(struct probe *p, const unsigned char *handle, enum plugi
 	return true;
 }
 
-/* Until both comms are there, with the calls of the two ends in turn. */
-static bool meet(struct probe *p, void *listener, unsigned char *handle, struct pair *c)
+/* accept, in its thread. */
+struct admission {
+	struct probe p; /* of this thread */
+	void *listener, *comm;
+	atomic_bool returned, over, enough;
+};
+
+static void *admit_all(void *arg)
+{
+	struct admission *a = arg;
+
+	a->p.delay_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+	while (!a->comm && !atomic_load(&a->enough) && admit(&a->p, a->listener, &a->comm)) {
+		atomic_store(&a->returned, true);
+		(void)poll(NULL, 0, 1);
+	}
+	if (a->p.delay_fd >= 0)
+		close(a->p.delay_fd);
+	atomic_store(&a->over, true);
+	return NULL;
+}
+
+static bool no_comm(struct probe *p, const char *who)
+{
+	plugin_found(p->sh, RULE_CONNECT, "%s gave no comm within %lld ms", who,
+		(long long)(p->opt->call_limit_ns / DR_NS_PER_MS));
+	p->dead = true;
+	return false;
+}
+
+/* Nobody has called connect: accept gives no comm, or waits. */
+static bool gives_no_comm_yet(struct probe *p, struct admission *a)
+{
+	for (int ms = 0; ms < EARLY_MS && !atomic_load(&a->returned) && !atomic_load(&a->over);
+		ms++)
+		(void)poll(NULL, 0, 1);
+	if (atomic_load(&a->over) && a->comm)
+		plugin_found(p->sh, RULE_CONNECT, "accept gave a comm before connect was called");
+	if (atomic_load(&a->over))
+		p->dead = true;
+	else if (!atomic_load(&a->returned))
+		plugin_found(p->sh, RULE_WAITS,
+			"accept waits until the peer connects; NCCL calls it from its service thread");
+	return !p->dead;
+}
+
+/* Until both comms are there. When it fails, the thread of accept may go on: the case is over. */
+static bool meet(struct probe *p, struct admission *a, unsigned char *handle, struct pair *c)
 {
 	struct pause w;
 
+	if (!gives_no_comm_yet(p, a))
+		return false;
 	pause_start(p, &w);
-	while (!c->send || !c->recv) {
-		if (!c->send && !dial(p, handle, &c->send))
+	while (!c->send) {
+		if (!dial(p, handle, &c->send))
 			return false;
-		if (!c->recv && !admit(p, listener, &c->recv))
-			return false;
-		if (pause_turn(&w))
-			continue;
-		plugin_found(p->sh, RULE_CONNECT, "%s gave no comm within %lld ms",
-			!c->send ? c->recv ? "connect" : "connect and accept" : "accept",
-			(long long)(p->opt->call_limit_ns / DR_NS_PER_MS));
+		if (!c->send && !pause_turn(&w))
+			return no_comm(p, "connect");
+	}
+	while (!atomic_load(&a->over))
+		if (!pause_turn(&w))
+			return no_comm(p, "accept");
+	c->recv = a->comm;
+	p->dead = a->p.dead;
+	return !p->dead && handle_kept(p, handle, CALL_CONNECT);
+}
+
+static bool meet_in_threads(struct probe *p, void *listener, unsigned char *handle, struct pair *c)
+{
+	/* Of the process: a thread that does not end has it until then. */
+	struct admission *a = dr_calloc(1, sizeof(*a));
+	pthread_t thread;
+
+	if (a)
+		*a = (struct admission){ .p = *p, .listener = listener };
+	if (a)
+		a->p.thread = 1;
+	if (!a || dr_thread_start(&thread, "accept", admit_all, a)) {
+		dr_free(a);
+		dr_err_set(&p->sh->err, -EAGAIN, "no thread for accept");
 		p->dead = true;
 		return false;
 	}
-	return handle_kept(p, handle, CALL_CONNECT);
+	bool met = meet(p, a, handle, c);
+	atomic_store(&a->enough, true);
+	if (!atomic_load(&a->over)) {
+		pthread_detach(thread);
+		return false;
+	}
+	pthread_join(thread, NULL);
+	dr_free(a);
+	return met;
 }
 
 bool pair_open(struct probe *p, struct pair *c)
 {
 	unsigned char handle[NCCL_NET_HANDLE_BYTES + HANDLE_GUARD] = { 0 };
-	void *listener, *early = NULL;
+	void *listener;
 
 	*c = (struct pair){ .send = NULL };
 	memset(handle + NCCL_NET_HANDLE_BYTES, POISON, HANDLE_GUARD);
@@ -145,15 +222,7 @@ bool pair_open(struct probe *p, struct pair *c)
 		p->dead = true;
 		return false;
 	}
-	/* Nobody has called connect. */
-	if (!admit(p, listener, &early))
-		return false;
-	if (early) {
-		plugin_found(p->sh, RULE_CONNECT, "accept gave a comm before connect was called");
-		p->dead = true;
-		return false;
-	}
-	return meet(p, listener, handle, c) &&
+	return meet_in_threads(p, listener, handle, c) &&
 	       CALL(p, CALL_CLOSE_LISTEN, p->n.close_listen(listener));
 }
 
@@ -248,13 +317,19 @@ static bool took(struct run *r, enum plugin_call c, const void *request)
 	return was_written(r->p, c, request, "*request") && request;
 }
 
+/* As many as NCCL has outstanding. */
+static unsigned requests_max(const struct probe *p)
+{
+	return p->n.version == 6 ? NCCL_NET_REQUESTS_MAX_V6 : NCCL_NET_REQUESTS_MAX;
+}
+
 static bool post_receive(struct run *r)
 {
 	unsigned g = r->x->group, first = r->receives * g;
 	struct dr_nccl_buffer b[DR_NCCL_GROUP_MAX];
 	void **request = &r->recv_request[r->receives];
 
-	if (r->receives * g == r->x->n)
+	if (r->receives * g == r->x->n || r->receives - r->received == requests_max(r->p))
 		return false;
 	for (unsigned i = 0; i < g; i++)
 		b[i] = buffer_of(r, &r->to, first + i, r->x->m[first + i].cap);
@@ -271,7 +346,7 @@ static bool post_send(struct run *r)
 	unsigned i = nth_sent(r, r->sends);
 	struct dr_nccl_buffer b;
 
-	if (r->sends == r->x->n)
+	if (r->sends == r->x->n || r->sends - r->sent == requests_max(r->p))
 		return false;
 	b = buffer_of(r, &r->from, i, r->x->m[i].sent);
 	if (!CALL(r->p, CALL_ISEND, dr_nccl_isend(&r->p->n, r->c->send, &b, request)) ||
@@ -378,7 +453,10 @@ static void check_size(struct run *r, unsigned i, int size)
 {
 	const struct message *m = &r->x->m[i];
 
-	if (size < 0 || (size_t)size > m->cap)
+	if (size == NO_SIZE)
+		plugin_found(r->p->sh, RULE_SIZELESS,
+			"test says no sizes of receives; NCCL wants them for GPU memory alone");
+	else if (size < 0 || (size_t)size > m->cap)
 		plugin_found(r->p->sh, RULE_SIZE,
 			"test reports %d bytes for a receive of %zu, into which %zu were sent",
 			size, m->cap, m->sent);
@@ -396,7 +474,8 @@ static bool test_receive(struct run *r)
 	if (r->received == r->receives)
 		return false;
 	request = r->recv_request[r->received];
-	memset(sizes, -1, sizeof(sizes));
+	for (size_t i = 0; i < DR_ARRAY_LEN(sizes); i++)
+		sizes[i] = NO_SIZE;
 	if (!test(r, request, r->x->no_sizes ? NULL : sizes))
 		return false;
 	r->received++;

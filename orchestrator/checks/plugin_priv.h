@@ -53,9 +53,12 @@ const char *plugin_call_name(enum plugin_call c);
 	X(REQUESTS, "requests")	      /* fewer requests in flight than NCCL needs */               \
 	X(LEAK, "leak")		      /* requests are used up */                                   \
 	X(LATE, "late")		      /* memory was written after deregMr */                       \
-	X(DESCRIPTORS, "descriptors") /* left open by closed comms */
+	X(DESCRIPTORS, "descriptors") /* left open by closed comms */                              \
+	/* From here on notes, not violations: NCCL tolerates it. */                               \
+	X(WAITS, "waits") /* connect or accept does, which NCCL calls from its service thread */   \
+	X(SIZELESS, "sizes") /* test says no sizes, which NCCL wants for GPU memory alone */
 #define PLUGIN_RULE(number, name) RULE_##number,
-enum plugin_rule { PLUGIN_RULES(PLUGIN_RULE) RULE_N };
+enum plugin_rule { PLUGIN_RULES(PLUGIN_RULE) RULE_N, RULE_NOTES = RULE_WAITS };
 const char *plugin_rule_name(enum plugin_rule r);
 
 enum { PLUGIN_FINDINGS = 16, PLUGIN_DEVICES = 16, HANDLE_GUARD = 64 };
@@ -71,8 +74,10 @@ struct plugin_device {
 };
 
 struct plugin_shared {
-	_Atomic int call; /* enum plugin_call: in progress */
-	_Atomic int64_t since_ns;
+	struct {
+		_Atomic int call; /* enum plugin_call: in progress */
+		_Atomic int64_t since_ns;
+	} in[2];	    /* threads of the child: its own, and that of accept */
 	_Atomic bool ended; /* the child did all it had to do */
 	_Atomic unsigned n;
 	struct plugin_finding finding[PLUGIN_FINDINGS];
@@ -94,7 +99,8 @@ struct probe {
 	struct plugin_shared *sh;
 	struct dr_nccl n;
 	int dev;
-	bool dead; /* after a failed call nothing else is called */
+	unsigned thread; /* of plugin_shared.in */
+	bool dead;	 /* after a failed call nothing else is called */
 	int delay_fd;
 };
 

@@ -49,6 +49,11 @@ names() {
 	[[ $output == *"plugin FakeSocket, interface v12 of v6 "* ]]
 	# No request for every other call, and memory that is registered without a handle.
 	FAKENET_BUGS=busy,mhandle-null conforms "$fake"
+	# What NCCL tolerates is a note: accept waits for connect, and test says no sizes.
+	FAKENET=fast conforms "$fake"
+	[[ $output == *"plugin FakeFast, interface v6 of v6"* ]]
+	[[ $(grep -c '^NOTE .* waits  *accept waits until the peer connects' <<<"$output") == 1 ]]
+	[[ $(grep -c '^NOTE .* sizes  *test says no sizes' <<<"$output") == 1 ]]
 }
 
 # bats test_tags=nightly
@@ -144,8 +149,16 @@ names() {
 
 @test "calls that wait are named" {
 	limit=10s
-	for call in listen connect accept isend irecv test; do
+	for call in listen isend irecv test; do
 		FAKENET_BUGS=blocks:$call names blocks "$call took"
+	done
+}
+
+# bats test_tags=nightly
+@test "connect and accept may wait, which is noted" {
+	for call in connect accept; do
+		FAKENET_BUGS=blocks:$call conforms "$fake"
+		grep -q "^NOTE .* waits .*$call" <<<"$output"
 	done
 }
 
@@ -311,6 +324,23 @@ over() {
 	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
 }
 
+# As Fast Socket: connect and accept wait, test says no sizes, of the oldest request alone.
+@test "transport: a plugin whose calls wait, every byte compared, through a link that goes down and one that falls silent" {
+	export FAKENET=fast NCCL_NSOCKS_PERTHREAD=2 NCCL_SOCKET_NTHREADS=2
+	over "$fake"
+	gives 0 client -s 1000003 --test bw,lat --verify --json=c.json
+	clean c.json
+	holds c.json '.integrity.chunks > 0 and all(.bandwidth[]; .gbps > 0) and all(.latency[]; .samples > 0)'
+	kill "$server"
+	[[ $(id -u) == 0 ]] || skip "needs root for network namespaces"
+	unset FAKENET_IFNAME
+	start demo "$DUALRAIL" demo -g 0 --memory host --transport "nccl:$fake" --test failover -D 500ms --hold-down 200ms --verify \
+		--json=c.json --fault link-down:path=0,at=100ms,for=500ms --fault blackhole:path=0,at=100ms,for=500ms
+	judge_status 100 0 "$pid"
+	clean c.json
+	judge 100 holds c.json '.failover.faults | length == 2 and all(.verdict == "PASS" and .in_flight_chunks > 0 and .failback_us != null)'
+}
+
 # Whoever connects to a rail without the session's key gets no handle, and keeps nobody who has it waiting.
 # bats test_tags=nightly
 @test "transport: strangers at a rail get no handle, and paths are built again beside them" {
@@ -423,9 +453,17 @@ nobody() {
 	over "$fake"
 	FAKENET_BUGS=hang:init start init "$DUALRAIL" client 127.0.0.1 --port 1 "${SMALL[@]}" -q
 	hung=$pid
-	ended hang:connect 4 "has not returned from connect for 10 s"
+	ended hang:listen 2 "has not returned from listen for 10 s"
 	ends "$hung" 2
 	grep -q 'plugin FakeSocket has not returned from init for 10 s' init.err
+	gives 0 client
+}
+
+# NCCL calls connect and accept from a thread of its own.
+@test "transport: a plugin that does not return from connect has no path, and the log says so" {
+	over "$fake"
+	FAKENET_BUGS=hang:connect gives 3 client --connect-timeout 3s
+	[[ $output == *"plugin FakeSocket has not returned from connect, which was given up"* ]]
 	gives 0 client
 }
 

@@ -285,6 +285,8 @@ void bed_judge(struct bed *b, unsigned message)
 {
 	if (bed_pieces())
 		unpack(b, message);
+	else if (ends_way->fake == FAST)
+		check(b, message, 0);
 	else
 		flush(b, message);
 }

@@ -16,6 +16,7 @@ static struct ends e;
 static void check_properties(const struct dr_nccl *n)
 {
 	bool pieces = ends_way->fake == PIECES, direct = ends_way->fake == DIRECT;
+	bool one = ends_way->fake != SOCKET;
 	bool more = getenv("FAKENET_DMABUF"); /* and ordered */
 	struct dr_nccl_properties p;
 
@@ -24,7 +25,7 @@ static void check_properties(const struct dr_nccl *n)
 	MUST(p.ptr_support == (pieces || direct ? NCCL_PTR_HOST | NCCL_PTR_CUDA : NCCL_PTR_HOST) +
 				      (direct && more ? NCCL_PTR_DMABUF : 0));
 	MUST(p.speed_mbps > 0 && p.port == 0 && p.max_comms > 0);
-	MUST(p.max_recvs == (pieces || direct ? 1 : DR_NCCL_GROUP_MAX));
+	MUST(p.max_recvs == (one ? 1 : DR_NCCL_GROUP_MAX));
 	MUST(p.device_type == (pieces ? NCCL_NET_DEVICE_UNPACK : NCCL_NET_DEVICE_HOST));
 	MUST(p.device_version == (pieces ? FN_UNPACK_VERSION : 0));
 	MUST(p.reg_is_global == 0);
@@ -39,9 +40,10 @@ static void check_properties(const struct dr_nccl *n)
 
 static void tell(void)
 {
-	static const char *const name[] = {
-		[SOCKET] = "FakeSocket", [PIECES] = "GPUDirectTCPX_v7", [DIRECT] = "FakeDirect"
-	};
+	static const char *const name[] = { [SOCKET] = "FakeSocket",
+		[PIECES] = "GPUDirectTCPX_v7",
+		[DIRECT] = "FakeDirect",
+		[FAST] = "FakeFast" };
 	struct dr_nccl n = ends_load(0), again = n;
 	int ndev = -1;
 
@@ -392,8 +394,8 @@ static void use_dmabuf(void)
 
 /* clang-format off */
 static const struct ends_case cases[] = {
-	{ EACH("tells what it is", tell, ANY_FAKE) },
-	{ EACH("tells of its device", tell_device, ANY_FAKE) },
+	{ EACH("tells what it is", tell, ANY_FAKE | FAST) },
+	{ EACH("tells of its device", tell_device, ANY_FAKE | FAST) },
 	{ EACH("tells that it takes dma-bufs", tell, DIRECT),
 		.env = "FAKENET_DMABUF=1 FAKENET_ORDERED=1" },
 	{ NEWEST("refuses other memory", refuse_settings, CUDA_FAKE),
@@ -402,7 +404,7 @@ static const struct ends_case cases[] = {
 		.env = "NCCL_NSOCKS_PERTHREAD=9", .says = "9 data connections, 1 to 8 are possible" },
 	{ NEWEST("refuses too few pages", refuse_settings, PIECES),
 		.env = "FAKENET_PAGES=2047", .says = "FAKENET_PAGES=2047, 2048 to 32768 are possible" },
-	{ EACH("carries data between threads", carry, ANY_FAKE) },
+	{ EACH("carries data between threads", carry, ANY_FAKE | FAST) },
 	{ EACH("carries data, and senders wait", carry, PIECES),
 		.env = "NCCL_GPUDIRECTTCPX_RECV_SYNC=1" },
 	{ NEWEST("carries data over eight connections", carry, CUDA_FAKE),
@@ -412,7 +414,7 @@ static const struct ends_case cases[] = {
 	{ EACH("takes so many requests", fill_requests, SOCKET | DIRECT) },
 	{ EACH("receives into several buffers", group, SOCKET) },
 	{ NEWEST("starts requests one by one", start_one_by_one, ANY_FAKE) },
-	{ NEWEST("sends before the receive", send_first, ANY_FAKE) },
+	{ NEWEST("sends before the receive", send_first, ANY_FAKE | FAST) },
 	{ EACH("sends after the receive", send_first, PIECES),
 		.env = "NCCL_GPUDIRECTTCPX_RECV_SYNC=1" },
 	{ NEWEST("loses a data connection of pieces", lose_data, PIECES) },

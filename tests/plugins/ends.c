@@ -22,10 +22,10 @@ enum { PATIENCE_S = 60, SKIPPED = 77, CASES_MAX = 32 };
 		DIRECT, v, 16                                                                      \
 	}
 const struct way ends_ways[] = { S(12), S(11), S(10), S(9), S(8), S(7), S(6), { PIECES, 7, 16 },
-	D(12), D(11), D(10), D(9), D(8), D(7) };
+	D(12), D(11), D(10), D(9), D(8), D(7), { FAST, 6, 16 } };
 const unsigned ends_n_ways = LENGTH(ends_ways);
 const struct way *ends_way = ends_ways;
-unsigned ends_only = ANY_FAKE;
+unsigned ends_only = ANY_FAKE | FAST;
 
 struct dr_nccl ends_load(unsigned version)
 {
@@ -90,7 +90,7 @@ void ends_listen(struct ends *e)
 
 	memset(e, 0, sizeof(*e));
 	e->net = ends_load(0);
-	e->type = ends_way->fake == SOCKET ? NCCL_PTR_HOST : NCCL_PTR_CUDA;
+	e->type = ends_way->fake & HOST_FAKE ? NCCL_PTR_HOST : NCCL_PTR_CUDA;
 	MUST(dr_nccl_init(&e->net) == NCCL_SUCCESS);
 	MUST(e->net.devices(&ndev) == NCCL_SUCCESS && ndev == 1);
 	MUST(dr_nccl_listen(&e->net, 0, e->handle, &e->lcomm) == NCCL_SUCCESS && e->lcomm);
@@ -115,7 +115,7 @@ enum nccl_result ends_dial(struct ends *e)
 		e->data_fd = e->ctrl_fd;
 	result = dr_nccl_connect(&e->net, 0, e->handle, &e->scomm);
 	/* The first call gives no comm where a listener gives one. */
-	MUST(ends_way->fake == SOCKET || !e->scomm);
+	MUST(ends_way->fake & HOST_FAKE || !e->scomm);
 	IN_TIME
 	{
 		if (result != NCCL_SUCCESS || e->scomm)
@@ -133,7 +133,7 @@ enum nccl_result ends_admit(struct ends *e, bool with_device)
 	IN_TIME
 	{
 		result = dr_nccl_accept(&e->net, e->lcomm, &e->rcomm, &device);
-		MUST(ends_way->fake == SOCKET || !first || !e->rcomm);
+		MUST(ends_way->fake & HOST_FAKE || !first || !e->rcomm);
 		first = false;
 		if (result != NCCL_SUCCESS || e->rcomm)
 			return result;
@@ -216,7 +216,7 @@ bool ends_done(struct ends *e, void *r, int *size)
 
 	MUST(e->net.test(r, &done, &got) == NCCL_SUCCESS);
 	MUST(done == 0 || done == 1);
-	MUST((got >= 0) == (done && ends_way->fake != PIECES));
+	MUST((got >= 0) == (done && ends_way->fake & (SOCKET | DIRECT)));
 	if (size && done)
 		*size = got;
 	return done;
@@ -300,6 +300,7 @@ static void be_child(void (*run)(void), int stderr_fd)
 	(void)setenv("FAKENET",
 		ends_way->fake == SOCKET   ? "socket"
 		: ends_way->fake == PIECES ? "pieces"
+		: ends_way->fake == FAST   ? "fast"
 					   : "direct",
 		1);
 	run();

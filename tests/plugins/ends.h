@@ -34,12 +34,13 @@
 
 /* How a child uses the plugin. */
 struct way {
-	enum { SOCKET = 1, PIECES = 2, DIRECT = 4 } fake;
+	enum { SOCKET = 1, PIECES = 2, DIRECT = 4, FAST = 8 } fake;
 	unsigned version;
 	unsigned requests;
 };
 #define ANY_FAKE (SOCKET | PIECES | DIRECT)
 #define CUDA_FAKE (PIECES | DIRECT)
+#define HOST_FAKE (SOCKET | FAST)
 
 /* Each personality with its versions, the newest one first. */
 extern const struct way ends_ways[];

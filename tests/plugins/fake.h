@@ -5,32 +5,40 @@
 #include <stdint.h>
 
 /*
- * libnccl-net-fake.so: an NCCL network plugin over TCP with three personalities, chosen by FAKENET. It shares no code and no
- * declaration with plugin/ and transport/, so that a misunderstanding of the interface shows.
+ * libnccl-net-fake.so: an NCCL network plugin over TCP with four personalities, chosen by FAKENET.
+ * It shares no code and no declaration with plugin/ and transport/, so that a misunderstanding of
+ * the interface shows.
  *
- *                       socket (default)    pieces              direct
- *   stands for          a plain plugin      GPUDirect-TCPX      GPUDirect RDMA
- *   name                FakeSocket          GPUDirectTCPX_v7    FakeDirect
- *   versions            6 to 12             7                   7 to 12
- *   memory              host                host, CUDA          host, CUDA; with FAKENET_DMABUF dma-bufs
- *   received data       in the buffer       in pages            in the buffer, the last bytes after iflush
- *   requests of a comm  32                  16                  16
- *   one too many        no request (NULL)   misuse              no request (NULL)
- *   buffers a receive   8, chosen by tag    1, in order         1, in order
- *   longest message     1 GiB               4 MiB               1 GiB
- *   tests               any order           the oldest one      any order
- *   size by test        yes                 no                  yes
- *   comms a listener    any number          1                   1
- *   connections a comm  1                   1 of control and NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS (1, at most 8)
- *   a second init       does nothing        fails               does nothing
+ *                       socket (default)   pieces            direct            fast
+ *   stands for          a plain plugin     GPUDirect-TCPX    GPUDirect RDMA    Fast Socket
+ *   name                FakeSocket         GPUDirectTCPX_v7  FakeDirect        FakeFast
+ *   versions            6 to 12            7                 7 to 12           6
+ *   memory              host               host, CUDA        host, CUDA (1)    host
+ *   received data       in the buffer      in pages          (2)               in the buffer
+ *   requests of a comm  32                 16                16                16
+ *   one too many        no request (NULL)  misuse            no request        no request
+ *   buffers a receive   8, chosen by tag   1, in order       1, in order       1, in order
+ *   longest message     1 GiB              4 MiB             1 GiB             1 GiB
+ *   tests               any order          the oldest one    any order         the oldest one
+ *   size by test        yes                no                yes               no
+ *   comms a listener    any number         1                 1                 1
+ *   connections a comm  1                  (3)               (3)               (3)
+ *   connect, accept     do not wait        do not wait       do not wait       wait (4)
+ *   a second init       does nothing       fails             does nothing      does nothing
  *
- * Common. A device is a network interface that is up and has an IPv4 or IPv6 address, by the interfaces' numbers. The list is made
- * by the first init. isend and irecv only queue; bytes move in test, and each test starts at most one queued request. No function blocks.
- * Messages go in the order of isend. Any function may be called on different comms at a time, and regMr and deregMr beside
- * isend, irecv and test of the same comm. Versions 11 and 12 have a context for each init; finalize closes what is left in it.
- * connect keeps its state in the caller's handle. With one comm a listener, the first connect and accept give no
- * comm, and after success or failure neither may be called again. After deregMr of memory whose requests are not complete
- * nothing moves on the comm any more; over socket its requests fail.
+ * (1) With FAKENET_DMABUF also dma-bufs. (2) In the buffer, the last bytes after iflush. (3) One of
+ * control and NCCL_NSOCKS_PERTHREAD x NCCL_SOCKET_NTHREADS (1, at most 8). (4) connect for 200 ms
+ * and until it is connected, accept until the peer has connected.
+ *
+ * Common. A device is a network interface that is up and has an IPv4 or IPv6 address, by the
+ * interfaces' numbers. The list is made by the first init. isend and irecv only queue; bytes move
+ * in test, and each test starts at most one queued request. Messages go in the order of isend. Any
+ * function may be called on different comms at a time, and regMr and deregMr beside isend, irecv
+ * and test of the same comm. Versions 11 and 12 have a context for each init; finalize closes what
+ * is left in it. connect keeps its state in the caller's handle. With one comm a listener, the
+ * first connect and accept that do not wait give no comm, and after success or failure neither may
+ * be called again. After deregMr of memory whose requests are not complete nothing moves on the
+ * comm any more; over socket its requests fail.
  *
  * Pieces. accept writes the device handle into the memory that its last argument points to. `handle` points to a struct
  * fn_unpack_handle. The n-th receive of a comm has slot n % 16: once test has said that it is complete, meta->cnt[slot] fragments are

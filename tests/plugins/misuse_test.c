@@ -270,7 +270,7 @@ static const struct {
 	{ test_none, ANY_FAKE, "test of no request" },
 	{ test_twice, ANY_FAKE, "test of request 0, which is complete" },
 	{ test_send_twice, ANY_FAKE, "test of request 0, which is complete" },
-	{ test_out_of_order, PIECES, "test of request 1 out of order: the oldest one is 0" },
+	{ test_out_of_order, PIECES | FAST, "test of request 1 out of order: the oldest one is 0" },
 	{ test_twice_out_of_order, SOCKET | DIRECT, "test of request 1, which is complete" },
 	{ receive_unregistered, ANY_FAKE, "a receive of 16385 bytes at" },
 	{ send_unregistered, ANY_FAKE, "which is not registered" },
@@ -357,7 +357,7 @@ static void unknown_names_abort(void **state)
 {
 	(void)state;
 	(void)setenv("BROKEN", "FAKENET", 1);
-	ends_child_aborts(load, "FAKENET=nonsense is none of socket, pieces and direct");
+	ends_child_aborts(load, "FAKENET=nonsense is none of socket, pieces, direct and fast");
 	(void)setenv("BROKEN", "FAKENET_BUGS", 1);
 	ends_child_aborts(load, "FAKENET_BUGS: there is no nonsense");
 }

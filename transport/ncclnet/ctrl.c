@@ -42,6 +42,12 @@ int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
 	return err ? err : dr_path_queue_bytes(&p->ctrl, DR_PATH_CTRL, frame, len);
 }
 
+/* DATA says the length of a part that is on the data comm. */
+static size_t frame_bytes(const struct dr_path_frame *f)
+{
+	return DR_PATH_FRAME_HDR + (f->type == DR_PATH_DATA ? 0 : f->len);
+}
+
 /* Bytes of the whole frames from `at` on that a message has room for. */
 static size_t message_bytes(const struct nn_path *p)
 {
@@ -53,9 +59,9 @@ static size_t message_bytes(const struct nn_path *p)
 			p->ctrl.buf + p->ctrl.at + n, DR_PATH_FRAME_HDR, &f, NULL);
 
 		dr_assert(rc == 0);
-		if (n + DR_PATH_FRAME_HDR + f.len > NN_CTRL_MESSAGE)
+		if (n + frame_bytes(&f) > NN_CTRL_MESSAGE)
 			break;
-		n += DR_PATH_FRAME_HDR + f.len;
+		n += frame_bytes(&f);
 	}
 	return n;
 }
@@ -107,6 +113,8 @@ static int listen_once(struct nn_path *p)
 	uint8_t *slot =
 		(uint8_t *)mem.base + (size_t)(p->in.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
 
+	if (p->in.sizeless)
+		memset(slot, 0, NN_CTRL_MESSAGE);
 	return dr_nn_queue_post(&p->in, &mem, slot, NN_CTRL_MESSAGE, p->base.now_ns);
 }
 
@@ -136,6 +144,8 @@ static void one_frame(struct nn_path *p, const struct dr_path_frame *f, const ui
 		dr_nn_rail_dgram_came(nn_path_rail(p), payload, f->len, p->base.now_ns);
 	else if (f->type == DR_PATH_CREDIT && p->base.par.sender)
 		dr_nn_credited(p, f, payload);
+	else if (f->type == DR_PATH_DATA && p->in.sizeless && !p->base.par.sender)
+		dr_nn_sized(p, f->len);
 	else
 		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer sent a frame of type %u", f->type);
 }
@@ -146,16 +156,17 @@ static void message(struct nn_path *p, const uint8_t *bytes, size_t len)
 	struct dr_path_frame f;
 	size_t at = 0;
 
-	while (p->state == NN_UP && at < len) {
+	/* Without a size it ends with zeros: there is no type 0. */
+	while (p->state == NN_UP && at < len && !(p->in.sizeless && bytes[at] == 0)) {
 		if (len - at < DR_PATH_FRAME_HDR ||
 			dr_path_frame_parse(bytes + at, DR_PATH_FRAME_HDR, &f, &why) ||
-			f.len > len - at - DR_PATH_FRAME_HDR) {
+			frame_bytes(&f) > len - at) {
 			dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO,
 				"malformed control message from the peer: %s", why);
 			return;
 		}
 		one_frame(p, &f, bytes + at + DR_PATH_FRAME_HDR);
-		at += DR_PATH_FRAME_HDR + f.len;
+		at += frame_bytes(&f);
 	}
 }
 

@@ -87,7 +87,41 @@ static void deliver(struct nn_path *p, const struct nn_part *x, size_t size)
 			&p->base, DR_EV_DELIVERED, x->epoch, x->seq, x->part, (uint32_t)size);
 }
 
+void dr_nn_sized(struct nn_path *p, uint32_t len)
+{
+	struct nn_part *x = part_at(p, p->sized);
+
+	if (p->sized == p->known || len > x->len) {
+		dr_nn_fail(p, DR_SCOPE_PATH, -EPROTO, "the peer announced a part of %u bytes", len);
+		return;
+	}
+	x->len = len;
+	p->sized++;
+}
+
 /* ---- sender ---- */
+
+/* Where the plugin says no sizes, they go on the control comm. */
+static int announce(struct nn_path *p, const struct nn_part *x)
+{
+	struct dr_path_frame f = { .type = DR_PATH_DATA,
+		.part = x->part,
+		.len = x->len,
+		.epoch = x->epoch,
+		.seq = x->seq };
+	uint8_t *at;
+
+	if (!p->in.sizeless || p->sized > p->issued)
+		return 0;
+	at = dr_path_queue_room(&p->ctrl, DR_PATH_FRAME_HDR);
+	if (!at)
+		return -EAGAIN;
+	dr_path_frame_encode(&f, at);
+	p->ctrl.end += DR_PATH_FRAME_HDR;
+	p->ctrl.flushed = p->ctrl.end;
+	p->sized = p->issued + 1;
+	return 0;
+}
 
 /* Why the peer may not grant this; NULL: it may, and *out is the credit. */
 static const char *grant(struct nn_path *p, const struct dr_path_frame *f,
@@ -175,7 +209,9 @@ static int push(struct nn_path *p)
 		if (p->base.par.sender && !x->posted)
 			break;
 		mem = (struct nn_mem){ .base = x->mr->base, .len = x->mr->len, .mr = x->mr };
-		rc = dr_nn_queue_post(&p->data, &mem, x->data, x->len, p->base.now_ns);
+		rc = p->base.par.sender ? announce(p, x) : 0;
+		if (rc == 0)
+			rc = dr_nn_queue_post(&p->data, &mem, x->data, x->len, p->base.now_ns);
 		if (rc)
 			return rc;
 		p->issued++;
@@ -198,11 +234,13 @@ static void sent(struct nn_path *p)
 static int pull_one(struct nn_path *p)
 {
 	const struct nn_part x = *part_at(p, p->done);
+	bool sizeless = p->in.sizeless && !p->base.par.sender;
 	size_t size = 0;
-	int rc = dr_nn_queue_test(&p->data, &size);
+	int rc = sizeless && p->sized == p->done ? 0 : dr_nn_queue_test(&p->data, &size);
 
 	if (rc <= 0)
 		return rc;
+	size = sizeless ? x.len : size;
 	if (p->base.par.sender) {
 		sent(p);
 		return 1;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Comms on their way out. A listener of a plugin gives one comm, so each dial first asks the peer's rail for the handle of a
- * new listener, over a TCP connection (listener.c answers), and then calls the plugin's connect until it is done.
+ * Comms on their way out. A listener of a plugin gives one comm, so each dial first asks the peer's
+ * rail for the handle of a new listener, over a TCP connection (listener.c answers). Then it calls
+ * the plugin's connect (service.c), and sends HELLO as the first message. A comm that was given up
+ * before HELLO had left is closed later: threads of the plugin may connect it still.
  */
 #include "transport/ncclnet/net_priv.h"
 
-#include "transport/ncclnet/watch.h"
-
+#include "base/log.h"
 #include "base/mem.h"
 
 #include <errno.h>
@@ -14,9 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const int64_t ASK_NS = 5 * DR_NS_PER_S;
-/* What a dial that was given up may take to end. */
-static const int64_t DIAL_NS = 60 * DR_NS_PER_S;
+static const int64_t ASK_NS = 5 * DR_NS_PER_S, LEFT_NS = 10 * DR_NS_PER_S;
 
 static struct nn_hello_key key_of(const struct nn_rail *r)
 {
@@ -25,11 +24,46 @@ static struct nn_hello_key key_of(const struct nn_rail *r)
 	};
 }
 
-void dr_nn_dial_free(struct nn_dial *d)
+static struct nn_mem hello_of(struct nn_dial *d)
 {
+	return (struct nn_mem){ .base = d->hello, .len = sizeof(d->hello) };
+}
+
+static void dial_free(struct nn_dial *d)
+{
+	dr_nn_call_drop(&d->call);
 	if (d->fd >= 0)
 		close(d->fd);
-	dr_free(d);
+	if (dr_nn_queue_close(&d->queue) == 0)
+		dr_free(d);
+	else /* the plugin may read HELLO until the process ends */
+		dr_warn("nccl", "the plugin could not close a comm");
+}
+
+void dr_nn_dial_drop(struct nn_rail *r, struct nn_dial *d)
+{
+	if (!d->queue.comm) {
+		dial_free(d);
+		return;
+	}
+	d->since_ns = 0;
+	d->next = r->dials;
+	r->dials = d;
+}
+
+void dr_nn_dials_progress(struct nn_rail *r, int64_t now_ns)
+{
+	for (struct nn_dial **at = &r->dials; *at;) {
+		struct nn_dial *d = *at;
+
+		d->since_ns = d->since_ns ? d->since_ns : now_ns;
+		if (!r->closed && now_ns - d->since_ns < LEFT_NS) {
+			at = &d->next;
+			continue;
+		}
+		*at = d->next;
+		dial_free(d);
+	}
 }
 
 static int open_socket(const struct nn_rail *r)
@@ -106,64 +140,54 @@ static int ask(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
 	return 1;
 }
 
-int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, int64_t now_ns, void **comm)
+static int connect_comm(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
 {
-	int rc = d->fd < 0 ? 1 : ask(r, d, now_ns);
+	struct nn_comm got = { .comm = NULL };
+	int rc;
 
-	*comm = NULL;
-	if (rc <= 0)
-		return rc;
-	rc = NN_CALL(r->n->name, "connect", dr_nccl_connect(r->n, r->dev.dev, d->handle, comm));
-	if (rc != NCCL_SUCCESS)
-		return rc == NCCL_REMOTE_ERROR ? -ECONNREFUSED : -EIO;
-	if (*comm == DR_NCCL_UNSET)
-		return -EIO;
-	return *comm != NULL;
+	d->failed = d->call ? "the plugin's connect failed" : "the peer's rail gave no handle";
+	rc = d->call ? dr_nn_call_take(&d->call, &got) : ask(r, d, now_ns);
+	if (rc > 0 && got.comm)
+		dr_nn_queue_open(&d->queue, r->n, got.comm, true, r->dev.requests);
+	else if (rc > 0)
+		rc = dr_nn_call_connect(r->service, d->handle, &d->call);
+	return rc;
 }
 
-void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d)
+/* 1: HELLO has left. */
+static int greet(struct nn_dial *d, int64_t now_ns)
 {
-	if (d->fd >= 0) {
-		dr_nn_dial_free(d);
-		return;
-	}
-	d->since_ns = 0;
-	d->next = r->dials;
-	r->dials = d;
+	struct nn_mem mem = hello_of(d);
+	size_t size;
+	int rc = 0;
+
+	d->failed = "the plugin did not send the first message";
+	if (!d->said)
+		rc = dr_nn_queue_post(&d->queue, &mem, d->hello, sizeof(d->hello), now_ns);
+	d->said = d->said || rc == 0;
+	if (rc == 0)
+		rc = dr_nn_queue_test(&d->queue, &size);
+	if (rc > 0)
+		rc = dr_nn_queue_forget(&d->queue, &mem);
+	else
+		return rc == -EAGAIN ? 0 : rc;
+	return rc ? rc : 1;
 }
 
-/* True: it is over, with or without success. */
-static bool is_over(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
+int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, int64_t now_ns, struct nn_queue *out,
+	const char **failed)
 {
-	void *comm;
-	int rc = dr_nn_dial(r, d, now_ns, &comm);
+	int rc = d->queue.comm ? 1 : connect_comm(r, d, now_ns);
 
 	if (rc > 0)
-		(void)NN_CALL(r->n->name, "closeSend", r->n->close_send(comm));
-	d->since_ns = d->since_ns ? d->since_ns : now_ns;
-	return rc != 0 || now_ns - d->since_ns > DIAL_NS;
-}
-
-void dr_nn_dials_progress(struct nn_rail *r, int64_t now_ns)
-{
-	for (struct nn_dial **at = &r->dials; *at;) {
-		struct nn_dial *d = *at;
-
-		if (!is_over(r, d, now_ns)) {
-			at = &d->next;
-			continue;
-		}
-		*at = d->next;
-		dr_nn_dial_free(d);
+		rc = greet(d, now_ns);
+	*failed = d->failed;
+	if (rc == 0)
+		return 0;
+	if (rc > 0) {
+		*out = d->queue;
+		d->queue.comm = NULL;
 	}
-}
-
-void dr_nn_dials_close(struct nn_rail *r)
-{
-	struct nn_dial *d;
-
-	while ((d = r->dials)) { /* finalize ends what the plugin still has of them */
-		r->dials = d->next;
-		dr_nn_dial_free(d);
-	}
+	dial_free(d);
+	return rc;
 }

@@ -104,6 +104,14 @@ int dr_nccl_host_get(
 	return rc;
 }
 
+void dr_nccl_host_keep(struct dr_nccl_host *h)
+{
+	(void)pthread_mutex_lock(&lock);
+	dr_nn_watch_start();
+	h->users++;
+	(void)pthread_mutex_unlock(&lock);
+}
+
 void dr_nccl_host_put(struct dr_nccl_host *h)
 {
 	enum nccl_result rc = NCCL_SUCCESS;

@@ -15,6 +15,8 @@ struct dr_nccl_host;
  * file. */
 int dr_nccl_host_get(const char *file, unsigned version, struct dr_nccl_host **out,
 	struct dr_err *e) DR_MUST_CHECK;
+/* One user more. */
+void dr_nccl_host_keep(struct dr_nccl_host *h);
 void dr_nccl_host_put(struct dr_nccl_host *h);
 /* Valid until put. */
 const struct dr_nccl *dr_nccl_host_plugin(const struct dr_nccl_host *h);

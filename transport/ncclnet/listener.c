@@ -58,9 +58,7 @@ static void close_listener(struct nn_rail *r, struct nn_listener **at)
 
 	*at = l->next;
 	r->n_listeners--;
-	if (NN_CALL(r->n->name, "closeListen", r->n->close_listen(l->comm)))
-		dr_warn("nccl", "rail %u: the plugin could not close a listener", r->base.index);
-	dr_free(l->device);
+	dr_nn_call_drop(&l->call);
 	dr_free(l);
 }
 
@@ -71,34 +69,52 @@ static void complain(struct nn_rail *r, const char *what, const char *why)
 	r->warned = true;
 }
 
-/* A listener, the first one in r->listeners, and its handle. -EIO: the plugin cannot listen, *why;
- * -EAGAIN: not yet. */
+/* -EIO: the plugin cannot listen, *why; -EAGAIN: not yet. */
+static int plugin_listen(
+	struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES], void **comm, const char **why)
+{
+	enum nccl_result rc = (enum nccl_result)NN_CALL(
+		r->n->name, "listen", dr_nccl_listen(r->n, r->dev.dev, handle, comm));
+
+	if (rc == NCCL_SUCCESS && *comm && *comm != DR_NCCL_UNSET)
+		return 0;
+	*why = rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc);
+	return rc == NCCL_IN_PROGRESS ? -EAGAIN : -EIO;
+}
+
+static void plugin_close(struct nn_rail *r, void *listener)
+{
+	if (NN_CALL(r->n->name, "closeListen", r->n->close_listen(listener)))
+		dr_warn("nccl", "rail %u: the plugin could not close a listener", r->base.index);
+}
+
+/* A listener that accepts, the first one in r->listeners, and its handle. As plugin_listen. */
 static int make_listener(
 	struct nn_rail *r, uint8_t handle[NCCL_NET_HANDLE_BYTES], int64_t now_ns, const char **why)
 {
 	struct nn_listener *l = dr_calloc(1, sizeof(*l));
-	enum nccl_result rc;
+	void *comm;
+	int rc;
 
-	if (l)
-		l->device = dr_calloc(1, sizeof(*l->device));
-	if (!l || !l->device) {
-		dr_free(l);
-		*why = "out of memory";
+	*why = "out of memory";
+	if (!l)
 		return -ENOMEM;
+	rc = plugin_listen(r, handle, &comm, why);
+	if (rc == 0) {
+		rc = dr_nn_call_accept(r->service, comm, handle, &l->call);
+		if (rc)
+			plugin_close(r, comm);
+		*why = "no thread for accept";
 	}
-	rc = (enum nccl_result)NN_CALL(
-		r->n->name, "listen", dr_nccl_listen(r->n, r->dev.dev, handle, &l->comm));
-	if (rc == NCCL_SUCCESS && l->comm && l->comm != DR_NCCL_UNSET) {
-		l->until_ns = now_ns + COMM_NS;
-		l->next = r->listeners;
-		r->listeners = l;
-		r->n_listeners++;
-		return 0;
+	if (rc) {
+		dr_free(l);
+		return rc;
 	}
-	*why = rc == NCCL_SUCCESS ? "it gives no comm" : dr_nccl_result_name(rc);
-	dr_free(l->device);
-	dr_free(l);
-	return rc == NCCL_IN_PROGRESS ? -EAGAIN : -EIO;
+	l->until_ns = now_ns + COMM_NS;
+	l->next = r->listeners;
+	r->listeners = l;
+	r->n_listeners++;
+	return 0;
 }
 
 /* -EAGAIN: there is no listener yet. */
@@ -191,26 +207,20 @@ static bool read_asker(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 /* The one comm of the listener. False: it is over. */
 static bool accept_from(struct nn_rail *r, struct nn_listener *l, int64_t now_ns)
 {
-	struct nccl_net_device_handle *device = l->device;
-	void *comm;
-	enum nccl_result rc = (enum nccl_result)NN_CALL(
-		r->n->name, "accept", dr_nccl_accept(r->n, l->comm, &comm, &device));
-	int err;
+	struct nn_comm got;
+	int rc = dr_nn_call_take(&l->call, &got);
 
-	if (rc == NCCL_SUCCESS && comm == DR_NCCL_UNSET)
-		rc = NCCL_INTERNAL_ERROR;
-	if (rc != NCCL_SUCCESS) {
-		complain(r, "the plugin's accept failed", dr_nccl_result_name(rc));
+	if (rc == 0)
+		return now_ns < l->until_ns;
+	if (rc < 0) {
+		complain(r, "the plugin's accept failed", dr_errno_name(rc));
 		return false;
 	}
-	if (!comm)
-		return now_ns < l->until_ns;
-	err = dr_nn_pending_add(r, comm, l->device, device, now_ns);
-	l->device = NULL;
-	if (err == 0)
+	rc = dr_nn_pending_add(r, got.comm, got.room, got.device, now_ns);
+	if (rc == 0)
 		r->moved_ns = now_ns;
 	else
-		complain(r, "a comm that the plugin accepted was closed", dr_errno_name(err));
+		complain(r, "a comm that the plugin accepted was closed", dr_errno_name(rc));
 	return false;
 }
 
@@ -222,12 +232,13 @@ int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e)
 	uint8_t handle[NCCL_NET_HANDLE_BYTES] = { 0 };
 	unsigned port = r->par.port_min;
 	const char *why = "?";
-	int rc = make_listener(r, handle, 0, &why);
+	void *comm;
+	int rc = plugin_listen(r, handle, &comm, &why);
 
 	if (rc)
 		return dr_err_set(e, rc, "rail %u: plugin %.40s cannot listen on device %d: %s",
 			r->base.index, r->n->name, r->dev.dev, why);
-	close_listener(r, &r->listeners); /* it can listen; nobody has this handle */
+	plugin_close(r, comm); /* it can listen; nobody has this handle */
 	do
 		rc = listen_on(r, (uint16_t)port);
 	while (rc == -EADDRINUSE && port && ++port <= r->par.port_max);

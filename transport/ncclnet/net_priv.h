@@ -4,6 +4,7 @@
 
 #include "transport/ncclnet/host.h"
 #include "transport/ncclnet/kind.h"
+#include "transport/ncclnet/service.h"
 #include "transport/ncclnet/unpack.h"
 #include "transport/ncclnet/wire.h"
 #include "transport/gpu.h"
@@ -93,6 +94,7 @@ struct nn_queue {
 	unsigned head, started, tested, tail;
 	int error; /* of the oldest request that is not complete; reported when those before it are over */
 	bool start_failed; /* ... and it was complete, but could not be unpacked or flushed */
+	bool sizeless;	   /* test said no size of the first receive: each counts as full */
 	/* Receives of a device of type UNPACK: handle, mode, and how many were complete. */
 	bool pieces;
 	struct nn_unpack_handle unpack;
@@ -133,10 +135,13 @@ int dr_nn_queue_close(struct nn_queue *l);
 
 /* ---- rail.c, dial.c, listener.c, pending.c ---- */
 
-/* A comm on its way out. Its handle stays where it is while the plugin connects. */
+/* A comm on its way out. */
 struct nn_dial {
-	struct nn_dial
-		*next; /* given up by its path, and not finished: there is no call that ends it */
+	struct nn_dial *next;  /* on the rail: given up */
+	struct nn_call *call;  /* connect, once the handle has come */
+	struct nn_queue queue; /* ... and what it gave */
+	bool said;	       /* HELLO was posted */
+	const char *failed;    /* what did, if anything does now */
 	uint8_t handle[NCCL_NET_HANDLE_BYTES];
 	int64_t since_ns;
 	int fd; /* on which the peer's rail is asked for the handle; -1: it has come */
@@ -153,12 +158,11 @@ struct nn_asker {
 	uint8_t hello[NN_HELLO_LEN];
 };
 
-/* A listener of the plugin, until its comm comes. Where the plugin writes a device handle, it may do so at once. */
+/* A listener of the plugin, until its comm comes. */
 struct nn_listener {
 	struct nn_listener *next;
-	void *comm;
+	struct nn_call *call;
 	int64_t until_ns;
-	struct nccl_net_device_handle *device;
 };
 
 /* A comm that was accepted and has no path: HELLO is awaited, or the path. */
@@ -178,6 +182,8 @@ struct nn_rail {
 	struct dr_nccl_host *host;
 	const struct dr_nccl *n;
 	struct dr_nccl_device dev;
+	struct nn_service *service;
+	struct nn_dial *dials;
 	bool closed, has_peer, warned;
 	uint32_t scope_id; /* of an IPv6 link-local address */
 	enum nn_unpack_mode unpack;
@@ -189,7 +195,6 @@ struct nn_rail {
 	struct nn_asker *askers;
 	struct nn_listener *listeners;
 	unsigned n_askers, n_listeners;
-	struct nn_dial *dials;
 	struct nn_pending *pending;
 	unsigned n_pending;
 	struct nn_path *paths; /* every path that is not closed */
@@ -235,12 +240,13 @@ void dr_nn_rail_event(struct nn_rail *r, struct dr_event *ev);
 /* The HELLO asks for a handle and is the first message of the comm. -errno of the socket, -ENOMEM. */
 int dr_nn_dial_start(struct nn_rail *r, const struct nn_hello *hello, int64_t now_ns,
 	struct nn_dial **out) DR_MUST_CHECK;
-/* A step: 1 and the comm, 0 not yet, -errno. Of asking where d->fd >= 0, else of the plugin's connect. */
-int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, int64_t now_ns, void **comm) DR_MUST_CHECK;
-void dr_nn_dial_free(struct nn_dial *d);
-void dr_nn_give_up_dial(struct nn_rail *r, struct nn_dial *d);
+/* A step: 1 and the comm, whose first message has left; 0 not yet; -errno, and *failed says what.
+ * Not 0: d is freed. */
+int dr_nn_dial(struct nn_rail *r, struct nn_dial *d, int64_t now_ns, struct nn_queue *out,
+	const char **failed) DR_MUST_CHECK;
+void dr_nn_dial_drop(struct nn_rail *r, struct nn_dial *d);
+/* Of dials that were given up; with r->closed all end. */
 void dr_nn_dials_progress(struct nn_rail *r, int64_t now_ns);
-void dr_nn_dials_close(struct nn_rail *r);
 
 /* Sets r->self.at. The errors of socket, bind and listen. */
 int dr_nn_listener_open(struct nn_rail *r, struct dr_err *e) DR_MUST_CHECK;
@@ -280,13 +286,14 @@ struct nn_part {
 	uint64_t seq;
 	const struct dr_mr *mr;
 	uint8_t *data;
-	uint32_t len; /* receiver: capacity */
+	uint32_t len; /* receiver: capacity; the size once it is known */
 };
 
 /*
  * Parts are counted, never moved: told <= done <= issued <= flushed <= known, slot = count % NN_PARTS. known: announced;
  * flushed: may be given to the plugin; issued: was; done: complete; told: reported. The receiver reports at once: done
- * and told are the same.
+ * and told are the same. sized: where the plugin says no sizes, those whose length was queued or
+ * has come.
  */
 struct nn_path {
 	struct dr_path_base base;
@@ -298,12 +305,10 @@ struct nn_path {
 	int broken;    /* a send failed: what has come is read before FAILED */
 
 	struct nn_dial *dial[NN_ROLES];
-	struct nn_queue data, out, in;	       /* control from this end, to this end */
-	bool hello_due[NN_ROLES];	       /* to be posted */
-	uint8_t hello[NN_ROLES][NN_HELLO_LEN]; /* on their way */
+	struct nn_queue data, out, in; /* control from this end, to this end */
 
 	struct nn_part *part;
-	uint64_t told, done, issued, flushed, known;
+	uint64_t told, done, issued, flushed, known, sized;
 	uint8_t open[DR_PATH_RING]; /* receiver: parts of the message that are to come */
 	uint32_t epoch;
 
@@ -335,6 +340,8 @@ int dr_nn_post_recv(struct dr_path *bp, uint32_t epoch, uint64_t seq, const stru
 int dr_nn_post_send(struct dr_path *bp, uint32_t epoch, uint64_t seq, unsigned part,
 	const struct dr_part *what);
 void dr_nn_credited(struct nn_path *p, const struct dr_path_frame *f, const uint8_t *payload);
+/* The length of the next part. */
+void dr_nn_sized(struct nn_path *p, uint32_t len);
 /* Give the plugin what it may have. */
 void dr_nn_data_push(struct nn_path *p);
 /* Test; the receiver reports what came. True: something was done. */

@@ -50,14 +50,14 @@ static void close_comms(struct nn_path *p)
 {
 	for (int i = 0; i < NN_ROLES; i++) {
 		if (p->dial[i])
-			dr_nn_give_up_dial(nn_path_rail(p), p->dial[i]);
+			dr_nn_dial_drop(nn_path_rail(p), p->dial[i]);
 		p->dial[i] = NULL;
 	}
 	close_queue(p, &p->data);
 	close_queue(p, &p->out);
 	close_queue(p, &p->in);
 	p->told = p->known;
-	p->done = p->issued = p->flushed = p->known;
+	p->done = p->issued = p->flushed = p->sized = p->known;
 }
 
 int dr_nn_may_post(const struct nn_path *p)
@@ -152,77 +152,29 @@ void dr_nn_adopt(struct nn_path *p, enum nn_role role, const struct nn_queue *qu
 	dr_path_wake(&p->base);
 }
 
-static void say_hello(struct nn_path *p, enum nn_role role)
-{
-	struct nn_rail *r = nn_path_rail(p);
-	struct nn_queue *l = role == NN_DATA ? &p->data : &p->out;
-	struct nn_hello hello = { .id = dr_path_ident(&p->base.par), .role = role };
-	struct nn_hello_key key = {
-		.key = r->key, .dialler = r->self.nonce, .listener = r->peer.nonce
-	};
-	struct nn_mem mem = { .base = p->hello[role], .len = NN_HELLO_LEN };
-	int rc;
-
-	dr_nn_hello_encode(&hello, &key, p->hello[role]);
-	rc = dr_nn_queue_post(l, &mem, mem.base, mem.len, p->base.now_ns);
-	p->hello_due[role] = rc == -EAGAIN;
-	if (rc == 0)
-		p->base.st.tx_wire += NN_HELLO_LEN; /* but not tx_last_ns: see path.h */
-	else if (rc != -EAGAIN)
-		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for the first message failed: %s",
-			l->failed ? l->failed : "call", dr_errno_name(rc));
-}
-
 static void go_on_dialling(struct nn_path *p, enum nn_role role)
 {
 	struct nn_rail *r = nn_path_rail(p);
-	void *comm;
-	int rc = dr_nn_dial(r, p->dial[role], p->base.now_ns, &comm);
+	struct nn_dial *d = p->dial[role];
+	const char *failed = NULL;
+	int rc = dr_nn_dial(r, d, p->base.now_ns, role == NN_DATA ? &p->data : &p->out, &failed);
 
 	if (rc == 0)
 		return;
-	bool asked = p->dial[role]->fd >= 0;
-	dr_nn_dial_free(p->dial[role]);
 	p->dial[role] = NULL;
-	if (rc < 0) {
-		dr_nn_fail(p, DR_SCOPE_PATH, rc, "%s, device %d: %s",
-			asked ? "the peer's rail gave no handle" : "the plugin's connect failed",
-			r->dev.dev, dr_errno_name(rc));
-		return;
-	}
-	dr_nn_queue_open(role == NN_DATA ? &p->data : &p->out, r->n, comm, true, r->dev.requests);
-	p->hello_due[role] = true;
-}
-
-/* The HELLO of a comm that this end dialled has left. */
-static bool has_left(struct nn_path *p, enum nn_role role)
-{
-	struct nn_queue *l = role == NN_DATA ? &p->data : &p->out;
-	size_t size;
-	int rc;
-
-	if (p->hello_due[role])
-		return false;
-	rc = dr_nn_queue_test(l, &size);
-
 	if (rc < 0)
-		dr_nn_fail(p, DR_SCOPE_PATH, rc, "the plugin's %s for the first message failed: %s",
-			l->failed, dr_errno_name(rc));
-	return rc >= 0 && l->comm && nn_queue_used(l) == 0;
+		dr_nn_fail(p, DR_SCOPE_PATH, rc, "%s, device %d: %s", failed, r->dev.dev,
+			dr_errno_name(rc));
+	else
+		p->base.st.tx_wire += NN_HELLO_LEN; /* but not tx_last_ns: see path.h */
 }
 
 static void open_path(struct nn_path *p)
 {
-	for (int i = 0; i < NN_ROLES && p->state == NN_OPENING; i++) {
+	for (int i = 0; i < NN_ROLES && p->state == NN_OPENING; i++)
 		if (p->dial[i])
 			go_on_dialling(p, (enum nn_role)i);
-		if (p->state == NN_OPENING && p->hello_due[i])
-			say_hello(p, (enum nn_role)i);
-	}
-	if (p->state != NN_OPENING)
-		return;
-	bool out = has_left(p, NN_CTRL), data = !p->base.par.sender || has_left(p, NN_DATA);
-	if (p->state != NN_OPENING || !out || !data || !p->in.comm || !p->data.comm)
+	if (p->state != NN_OPENING || !p->in.comm || !p->out.comm || !p->data.comm)
 		return;
 	p->state = NN_UP;
 	nn_path_rail(p)->moved_ns = p->base.now_ns;
@@ -235,6 +187,8 @@ static void push(struct nn_path *p)
 {
 	dr_nn_ctrl_push(p);
 	dr_nn_data_push(p);
+	if (p->in.sizeless && p->base.par.sender) /* lengths of parts */
+		dr_nn_ctrl_push(p);
 }
 
 static void check_deadline(struct nn_path *p)

@@ -194,6 +194,8 @@ static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct d
 		r->gpu = k->gpu;
 	if (!rc)
 		rc = use_unpack(r, k, e);
+	if (!rc && dr_nn_service_open(r->host, r->dev.dev, &r->gpu, &r->service))
+		rc = dr_err_set(e, -ENOMEM, "rail %u: out of memory", r->base.index);
 	nn_rail_enter(r);
 	if (!rc)
 		rc = open_listener(r, e);
@@ -330,7 +332,7 @@ void dr_nn_rail_close(struct dr_rail *br)
 	stop_timer(r);
 	dr_nn_listener_close(r);
 	dr_nn_pending_close(r);
-	dr_nn_dials_close(r);
+	dr_nn_dials_progress(r, 0);
 }
 
 void dr_nn_rail_fini(struct dr_rail *br)
@@ -339,6 +341,7 @@ void dr_nn_rail_fini(struct dr_rail *br)
 
 	dr_assert(r->n_paths == 0);
 	dr_nn_rail_close(br);
+	dr_nn_service_close(r->service);
 	if (r->host)
 		dr_nccl_host_put(r->host);
 	dr_free(r);

@@ -192,7 +192,9 @@ static int test_next(struct nn_queue *l)
 	rc = failed(l, "test", NN_CALL(l->n->name, "test", l->n->test(q->request, &done, sizes)));
 	if (rc || !done)
 		return rc;
-	q->size = sizes[0];
+	if (!l->sends && l->tested == 0)
+		l->sizeless = !l->pieces && sizes[0] < 0;
+	q->size = l->sizeless ? (ssize_t)q->cap : sizes[0];
 	q->ticket = 0;
 	q->flushing = NULL;
 	if (l->pieces) /* test says no size */

@@ -142,7 +142,7 @@ static void look(void)
 		const char *call = call_of(m);
 		unsigned count = atomic_load(&m->count);
 
-		if (!call || count != m->seen)
+		if (!call || count != m->seen || atomic_load(&m->waits))
 			m->ticks = 0;
 		else if (++m->ticks >= TICKS)
 			hung(m, call);

@@ -50,8 +50,7 @@ static struct vb_job *next_job(struct vb_helper *h)
 		if (h->quit)
 			return NULL;
 		if (!STAILQ_EMPTY(&h->later)) {
-			due = !dr_cond_wait(
-				&h->wake, &h->lock, STAILQ_FIRST(&h->later)->due_ns);
+			due = !dr_cond_wait(&h->wake, &h->lock, STAILQ_FIRST(&h->later)->due_ns);
 		} else {
 			pthread_cond_wait(&h->wake, &h->lock);
 		}

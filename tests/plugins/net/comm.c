@@ -303,7 +303,7 @@ static void check_test(const struct fn_comm *c, const struct fn_request *r)
 {
 	if (c->complete == c->posted || r->no < c->complete || r->reported)
 		fn_misuse("test of request %llu, which is complete", (unsigned long long)r->no);
-	if (fn_kind->pieces && r->no != c->complete)
+	if (fn_kind->in_order && r->no != c->complete)
 		fn_misuse("test of request %llu out of order: the oldest one is %llu",
 			(unsigned long long)r->no, (unsigned long long)c->complete);
 }
@@ -331,7 +331,7 @@ static bool is_complete(const struct fn_comm *c, const struct fn_request *r)
 
 static void report(struct fn_comm *c, struct fn_request *r, int *sizes)
 {
-	for (unsigned i = 0; i < r->n && !fn_kind->pieces && sizes; i++) {
+	for (unsigned i = 0; i < r->n && !fn_kind->in_order && sizes; i++) {
 		sizes[i] = (int)r->part[i].size;
 		if (!c->is_send && fn_bug(FN_BUG_OVERSIZE))
 			sizes[i] = (int)r->part[i].room + 8;

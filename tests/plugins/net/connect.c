@@ -17,7 +17,7 @@
 #define HANDLE_MAGIC UINT64_C(0x31454b4146454b41)
 #define HELLO_MAGIC UINT64_C(0x314f4c4c45484b46)
 
-enum { CONNS_MAX = 1 + FN_SOCKETS_MAX, PENDING_MAX = 16, BACKLOG = 128 };
+enum { CONNS_MAX = 1 + FN_SOCKETS_MAX, PENDING_MAX = 16, BACKLOG = 128, CONNECT_MS = 200 };
 
 /* Of connect in the handle, where a listener gives one comm. */
 enum { STATE_NEW, STATE_DONE, STATE_FAILED };
@@ -354,7 +354,11 @@ enum fn_result fn_connect(struct fn_ctx *ctx, int dev, void *handle, void **scom
 	d = dial_of(ctx, &h);
 	if (!d)
 		rc = dial_start(ctx, dev, &h, &d);
-	if (rc == 0 && (h.dial || fn_kind->single))
+	if (fn_kind->waits)
+		(void)poll(NULL, 0, CONNECT_MS);
+	if (rc == 0 && (h.dial || fn_kind->single || fn_kind->waits))
+		rc = dial_go_on(d);
+	while (fn_kind->waits && rc == 0 && poll(NULL, 0, 1) == 0)
 		rc = dial_go_on(d);
 	if (rc == 1) {
 		*scomm = connected(d);
@@ -490,15 +494,19 @@ enum fn_result fn_accept(void *lcomm, void **rcomm, struct fn_device_handle **de
 		fn_misuse("accept on a listener that has given its comm");
 	if (fn_bug(FN_BUG_ACCEPT_EARLY))
 		*rcomm = fn_comm_new(l->object.ctx, false);
-	if (fn_bug(FN_BUG_ACCEPT_EARLY) || (!l->called && !fn_kind->single)) {
+	if (fn_bug(FN_BUG_ACCEPT_EARLY) || (!l->called && !fn_kind->single && !fn_kind->waits)) {
 		l->called = true;
 		return FN_OK;
 	}
-	err = take(l);
-	if (err != 0)
-		return fn_failed(err, "to accept on %s", fn_device(l->dev)->name);
-	if (!gather(l))
-		return FN_OK;
+	do {
+		err = take(l);
+		if (err != 0)
+			return fn_failed(err, "to accept on %s", fn_device(l->dev)->name);
+		if (gather(l))
+			break;
+		if (!fn_kind->waits)
+			return FN_OK;
+	} while (poll(NULL, 0, 1) == 0);
 	l->ended = !fn_kind->single;
 	return comm_new(l, rcomm, device);
 }

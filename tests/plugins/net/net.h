@@ -32,6 +32,8 @@ struct fn_kind {
 	bool cuda;
 	bool single; /* one connection carries control and data, requests of an ended comm fail, a listener gives many comms */
 	bool pieces;
+	bool in_order; /* only the oldest request may be tested, and test says no sizes */
+	bool waits;    /* accept does, for connect; and connect, for 200 ms */
 };
 
 extern const struct fn_kind *fn_kind;

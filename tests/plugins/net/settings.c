@@ -29,7 +29,8 @@ static const struct fn_kind kinds[] = {
 		.group = 1,
 		.message_max = FN_PIECES_MAX,
 		.cuda = true,
-		.pieces = true },
+		.pieces = true,
+		.in_order = true },
 	{ .word = "direct",
 		.name = "FakeDirect",
 		.ifname = "FAKENET_IFNAME",
@@ -40,6 +41,17 @@ static const struct fn_kind kinds[] = {
 		.message_max = FN_MESSAGE_MAX,
 		.chunk = 512 << 10,
 		.cuda = true },
+	{ .word = "fast",
+		.name = "FakeFast",
+		.ifname = "FAKENET_IFNAME",
+		.version_first = 6,
+		.version_last = 6,
+		.requests = FN_SLOTS,
+		.group = 1,
+		.message_max = FN_MESSAGE_MAX,
+		.chunk = 128 << 10,
+		.in_order = true,
+		.waits = true },
 };
 
 const struct fn_kind *fn_kind;
@@ -75,7 +87,7 @@ void fn_choose(void)
 		if (strcmp(word, kinds[i].word) == 0)
 			fn_kind = &kinds[i];
 	if (!fn_kind)
-		fn_misuse("FAKENET=%s is none of socket, pieces and direct", word);
+		fn_misuse("FAKENET=%s is none of socket, pieces, direct and fast", word);
 	fn_bugs_read();
 }
 

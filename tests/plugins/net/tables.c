@@ -304,7 +304,7 @@ __attribute__((constructor)) static void choose(void)
 	(void)fn_entered("dlopen");
 	for (int i = 0; i <= FN_VERSION_LAST - FN_VERSION_FIRST; i++)
 		memcpy(tables[i], &fn_kind->name, sizeof(fn_kind->name));
-	if (fn_kind->pieces || fn_kind->single)
+	if (fn_kind->pieces || !fn_kind->cuda)
 		take_away(offsetof(struct fn_net_v6, reg_mr_dmabuf), 6);
 	if (!fn_kind->pieces)
 		take_away(offsetof(struct fn_net_v7, irecv_consumed), 7);
