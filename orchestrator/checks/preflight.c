@@ -283,7 +283,8 @@ static void measure_again(struct preflight *p, struct dr_options *o, struct dr_o
 
 	if (!first)
 		return;
-	memcpy(first, rec->comparison.v, bytes);
+	if (bytes)
+		memcpy(first, rec->comparison.v, bytes);
 	rec->n_earlier = rec->comparison.n;
 	dr_record_reset(rec);
 	rec->earlier = first;
