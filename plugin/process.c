@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "plugin/build.h"
 #include "plugin/log.h"
+#include "plugin/news.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -196,6 +197,7 @@ static void tick(struct ha_member *m, int64_t now)
 	if (now < p->tick_ns)
 		return;
 	p->tick_ns = now + (p->stopping ? LOOK_STOPPING_NS : LOOK_NS);
+	ha_news_print(now, p->stopping);
 	look_at_listens(p);
 	look_at_endpoints(p, now);
 	look_at_links(p, now);

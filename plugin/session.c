@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "channel/peer.h"
+#include "plugin/news.h"
 #include "topology/reach.h"
 #include "transport/kind.h"
 
@@ -53,28 +54,43 @@ static int64_t gap_ns(const struct ha_session *s, const struct dr_switch_record 
 	return silent > 4 * dr_manager_detect_bound(&s->prm.manager) ? -1 : dr_switch_gap(rec);
 }
 
+/* Path 0 is on rail 0, the other one on the last rail. */
+static const char *ifname_of(const struct ha_session *s, unsigned path)
+{
+	const char *name = s->prm.manager.rail[path == 0 ? 0 : s->prm.manager.n_rails - 1].ifname;
+
+	return name ? name : "?";
+}
+
 /* Once for each switch: at the receiver, which knows the gap. */
 static void switched(struct ha_session *s, const char *what, struct dr_channel *ch,
 	const struct dr_switch_record *rec)
 {
 	int64_t gap = gap_ns(s, rec);
+	const struct ha_news news = { .device = s->prm.device[rec->from != 0],
+		.ifname = ifname_of(s, rec->from),
+		.peer = s->prm.peer,
+		.to = ifname_of(s, rec->to),
+		.gap_ns = gap,
+		.why = rec->cause };
 
 	if (dr_channel_is_sender(ch))
 		return;
 	if (rec->planned) {
-		dr_info("session", "%s %u from %s: back on path %u", what, dr_channel_id(ch),
+		dr_debug("session", "%s %u from %s: back on path %u", what, dr_channel_id(ch),
 			s->prm.peer, rec->to);
 		return;
 	}
-	atomic_fetch_add(&s->gap_ns, DR_MAX(gap, (int64_t)0));
 	if (gap < 0) /* from the detection on; what came later waited for its user */
-		dr_info("session", "%s %u from %s: path %u -> %u, idle, usable after %.3f ms: %s",
+		dr_debug("session", "%s %u from %s: path %u -> %u, idle, usable after %.3f ms: %s",
 			what, dr_channel_id(ch), s->prm.peer, rec->from, rec->to,
 			(double)(rec->answer_ns - rec->detect_ns) / 1e6, rec->cause);
 	else
-		dr_info("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what,
+		dr_debug("session", "%s %u from %s: path %u -> %u, gap %.3f ms: %s", what,
 			dr_channel_id(ch), s->prm.peer, rec->from, rec->to, (double)gap / 1e6,
 			rec->cause);
+	atomic_fetch_add(&s->gap_ns, DR_MAX(gap, (int64_t)0));
+	ha_news_add(&news, dr_now_ns());
 }
 
 static void inline_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
@@ -87,7 +103,7 @@ static void bulk_switched(void *arg, struct dr_channel *ch, const struct dr_swit
 	switched(((struct ha_bulk *)arg)->s, "lane", ch, rec);
 }
 
-/* A rail went down: one line, whatever its connections. Why a device never had an answer is told
+/* A rail went down. Why a device never had an answer is told
  * once for each device of this process. */
 static void rail_changed(
 	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now)
@@ -102,11 +118,15 @@ static void rail_changed(
 	uint64_t bit = 1ull << (s->prm.device[rail] % 64);
 	char cause[300];
 
-	(void)now;
 	if (st != DR_RAIL_DOWN)
 		return;
 	if (dr_manager_heard(s->m, rail) || s->rail_peer[rail].ss_family == AF_UNSPEC) {
-		dr_info("session", "%s to %s is down: %s", own->ifname, s->prm.peer, why);
+		const struct ha_news news = { .device = s->prm.device[rail],
+			.ifname = ifname_of(s, rail),
+			.peer = s->prm.peer,
+			.why = why };
+
+		ha_news_add(&news, now);
 		return;
 	}
 	if (atomic_fetch_or(&told, bit) & bit)

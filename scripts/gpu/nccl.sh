@@ -97,7 +97,8 @@ common=(NCCL_P2P_DISABLE=1 NCCL_SHM_DISABLE=1 NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE
 	NCCL_DEBUG=INFO "NCCL_DEBUG_SUBSYS=INIT,NET,TUNING")
 # Not through a link: the plugin finds its libraries beside itself.
 plugin=$(readlink -f "$build/libnccl-net-ha.so")
-ha=("NCCL_NET_PLUGIN=$plugin" NCCL_NET=HA HA_NCCL_TRANSPORT=tcp)
+# With a line for each connection that switched.
+ha=("NCCL_NET_PLUGIN=$plugin" NCCL_NET=HA HA_NCCL_TRANSPORT=tcp HA_NCCL_DEBUG=1)
 socket=(NCCL_NET_PLUGIN=none NCCL_NET=Socket)
 
 # start NAME LIMIT VARIABLE... -- MODE...: both ranks in the background; logs NAME.0 and NAME.1; sets ranks.
@@ -322,7 +323,7 @@ after_failback() {
 failover_figures() {
 	local log p99
 	for log in "$2.0" "$2.1"; do
-		awk '/ gap .* ms/ { n++ } /^iter/ { for (; n > 0; n--) printf "%.0f switch 0\n", $3 + $4 }' "$log"
+		awk '/ -> [01], gap .* ms/ { n++ } /^iter/ { for (; n > 0; n--) printf "%.0f switch 0\n", $3 + $4 }' "$log"
 	done >"$2.switches"
 	sort -n -k1 <(awk '/^cut/ { print $5, "cut", $4 }' "$1") <(awk '/^iter/ { print $3, "iter", $4 }' "$2.0") "$2.switches" |
 		awk -v times="$2.times" 'function put(list, n, x, k) { for (k = n; k > 0 && list[k - 1] > x; k--) list[k] = list[k - 1]; list[k] = x }
@@ -369,7 +370,7 @@ endured() {
 	finish
 	line=$(grep '^soak' "$out/$name.0")
 	by_kind "$out/$name.cuts" "$out/$name.0"
-	echo "      $line; connections that switched: $(cat "$out/$name".? | grep -c 'gap .* ms')"
+	echo "      $line; connections that switched: $(cat "$out/$name".? | grep -c ' -> [01], gap .* ms')"
 	if [[ $rc0 == 0 && $rc1 == 0 && $(awk '{ print $3 }' <<<"$line") == 0 ]]; then
 		result PASS "$title: no error, no wrong element; longest iteration $(awk '{ printf "%.1f ms, median %.1f ms", $5 / 1e6, $4 / 1e6 }' <<<"$line")"
 	else
@@ -461,9 +462,9 @@ part_torch() {
 	fi
 	losses torch-quiet || { result FAIL "PyTorch without a cut" "status $rc0, $rc1; $(tail -n 1 "$out/torch-quiet.0")" && return; }
 	losses torch-cuts cuts || { result FAIL "PyTorch with cuts" "status $rc0, $rc1; $(tail -n 1 "$out/torch-cuts.0")" && return; }
-	echo "      $(grep -h '^torch' "$out/torch-cuts.0"); $(grep -c ^cut "$out/torch-cuts.cuts") cuts; switches: $(cat "$out"/torch-cuts.? | grep -c 'gap .* ms')"
+	echo "      $(grep -h '^torch' "$out/torch-cuts.0"); $(grep -c ^cut "$out/torch-cuts.cuts") cuts; switches: $(cat "$out"/torch-cuts.? | grep -c ' -> [01], gap .* ms')"
 	cmp -s "$out/torch-quiet.losses" "$out/torch-cuts.losses" && same=1
-	if [[ $same == 1 ]] && via_ha torch-cuts && grep -q 'gap .* ms' "$out/torch-cuts.0" "$out/torch-cuts.1"; then
+	if [[ $same == 1 ]] && via_ha torch-cuts && grep -q ' -> [01], gap .* ms' "$out/torch-cuts.0" "$out/torch-cuts.1"; then
 		result PASS "PyTorch: $(wc -l <"$out/torch-cuts.losses") losses equal those without a cut"
 	else
 		result FAIL "PyTorch" "$(diff "$out/torch-quiet.losses" "$out/torch-cuts.losses" | wc -l) lines of losses differ, or no cut hit the job"

@@ -262,7 +262,7 @@ over() {
 	local over=(demo -g 0 --memory host --transport "nccl:$ha" --test failover -D 500ms --verify)
 	local down=link-down:path=0,at=100ms,for=700ms gaps
 	export HA_NCCL_HOLD_DOWN_MS=100
-	NCCL_DEBUG=INFO start transport "$DUALRAIL" "${over[@]}" --detect transport --json=transport.json --trace transport.trace \
+	NCCL_DEBUG=INFO HA_NCCL_DEBUG=1 start transport "$DUALRAIL" "${over[@]}" --detect transport --json=transport.json --trace transport.trace \
 		--fault blackhole:path=0,at=100ms,for=700ms,repeat=2,every=3s
 	judge_status 100 0 "$pid"
 	start fast "$DUALRAIL" "${over[@]}" --json=fast.json --fault "$down"

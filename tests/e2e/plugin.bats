@@ -210,6 +210,18 @@ record() {
 	says "NCCL plugin: NCCL_SOCKET_IFNAME names an interface that does not exist"
 }
 
+# bats test_tags=nightly
+@test "eight cuts of a cable: at most ten lines in the log of each rank" {
+	rails
+	export HA_NCCL_DEBUG=0
+	passes "$ring" --log --limit "$limit" --netns "$A,$B" \
+		--do "5:bash -c 'for i in {1..8}; do bash act cut $A rail0 rail1 && bash act back $A rail0 && sleep 0.4; done'" "$plugin"
+	grep -E "session: rail0: [0-9]+ connections from .* go on over rail1, longest gap [0-9.]+ ms: link down" <<<"$output"
+	local n
+	n=$(grep -c 'NET/HA session: ' <<<"$output")
+	((n >= 8 && n <= 20)) || { echo "$n lines" && return 1; }
+}
+
 @test "both links down: an error at both ranks" {
 	rails
 	passes "$ring" --limit "$limit" --netns "$A,$B" --do "5:bash act cut-both $A rail0 rail1" --error "$error" "$plugin"

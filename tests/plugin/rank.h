@@ -16,7 +16,7 @@
  * A rank passes by returning from its function. What it does is recorded in memory that the parent sees: where it is,
  * and what the plugin logged. When the time of a test is over, the parent prints both for each rank and kills them.
  */
-enum { RANKS_MAX = 8, RANK_VALUES = 8, RANK_LINES = 256 };
+enum { RANKS_MAX = 8, RANK_VALUES = 8, RANK_LINES = 4096 };
 
 /* One line that the plugin logged. */
 struct rank_line {

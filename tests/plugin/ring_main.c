@@ -282,6 +282,7 @@ int main(int argc, char **argv)
 		s.n_acts = 0;
 	s.job.name = s.op;
 	s.job.plugin = argv[at];
-	setenv("NCCL_DEBUG", "INFO", 0); /* switches are counted in the log */
+	setenv("NCCL_DEBUG", "INFO", 0); /* switches are counted in the log, by connection */
+	setenv("HA_NCCL_DEBUG", "1", 0);
 	return run(&s);
 }
