@@ -115,7 +115,7 @@ static bool handle_kept(struct probe *p, const unsigned char *handle, enum plugi
 struct admission {
 	struct probe p; /* of this thread */
 	void *listener, *comm;
-	atomic_bool returned, over, enough;
+	atomic_bool returned, over, enough; /* returned: without a comm */
 };
 
 static void *admit_all(void *arg)
@@ -123,7 +123,7 @@ static void *admit_all(void *arg)
 	struct admission *a = arg;
 
 	a->p.delay_fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-	while (!a->comm && !atomic_load(&a->enough) && admit(&a->p, a->listener, &a->comm)) {
+	while (!atomic_load(&a->enough) && admit(&a->p, a->listener, &a->comm) && !a->comm) {
 		atomic_store(&a->returned, true);
 		(void)poll(NULL, 0, 1);
 	}
