@@ -31,7 +31,8 @@ void ha_news_add(const struct ha_news *n, int64_t now_ns)
 		dr_text_copy(e->ifname, sizeof(e->ifname), n->ifname);
 		dr_text_copy(e->why, sizeof(e->why), n->why);
 	}
-	if (n->to && e->moved == 0) /* of those that are not moved nobody is named */
+	if (n->to &&
+		e->moved == 0) /* peers of moved connections alone are named, if there are any */
 		e->peers = 0;
 	if ((n->to || e->moved == 0) &&
 		(e->peers == 0 || strncmp(e->peer, n->peer, sizeof(e->peer) - 1) != 0)) {
@@ -48,9 +49,9 @@ void ha_news_add(const struct ha_news *n, int64_t now_ns)
 
 static void print(const struct event *e)
 {
-	char gap[64] = "none carried data", peers[80];
+	const char *peers = e->peers > 1 ? "several peers" : e->peer;
+	char gap[64] = "none carried data";
 
-	(void)snprintf(peers, sizeof(peers), e->peers > 1 ? "several peers" : "%s", e->peer);
 	if (e->gap_ns >= 0)
 		(void)snprintf(gap, sizeof(gap), "longest gap %.3f ms", (double)e->gap_ns / 1e6);
 	if (e->moved > 0)

@@ -90,7 +90,8 @@ static void switched(struct ha_session *s, const char *what, struct dr_channel *
 			dr_channel_id(ch), s->prm.peer, rec->from, rec->to, (double)gap / 1e6,
 			rec->cause);
 	atomic_fetch_add(&s->gap_ns, DR_MAX(gap, (int64_t)0));
-	ha_news_add(&news, dr_now_ns());
+	if (rec->from < DR_PATHS) /* else it is the first path that the connection has */
+		ha_news_add(&news, dr_now_ns());
 }
 
 static void inline_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
@@ -103,8 +104,8 @@ static void bulk_switched(void *arg, struct dr_channel *ch, const struct dr_swit
 	switched(((struct ha_bulk *)arg)->s, "lane", ch, rec);
 }
 
-/* A rail went down. Why a device never had an answer is told
- * once for each device of this process. */
+/* A rail went down. Why a device never had an answer is told once for each device of this
+ * process. */
 static void rail_changed(
 	void *arg, unsigned rail, enum dr_rail_state st, const char *why, int64_t now)
 {

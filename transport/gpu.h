@@ -10,7 +10,7 @@
 /*
  * GPU memory for a kind whose rails give it to foreign code (a plugin) or put data together there (GPUDirect-TCPX).
  * Everything is done through an ops table, so that transports do not depend on CUDA. One struct dr_rail_gpu is used by
- * one thread, the one that drives the rails.
+ * one thread, the one that drives the rails; enter by any thread.
  */
 enum dr_unpack_how {
 	DR_UNPACK_KERNEL, /* one kernel copies all pieces */

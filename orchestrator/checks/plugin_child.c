@@ -77,12 +77,11 @@ static void watch(pid_t pid, int fd, int64_t limit_ns, struct plugin_shared *sh)
 	int status = 0;
 
 	while (poll(&pfd, 1, TICK_MS) <= 0) {
-		if (hung == CALL_NONE)
-			hung = hangs(sh, limit_ns);
-		else
+		enum plugin_call c = hangs(sh, limit_ns);
+
+		if (hung != CALL_NONE || c == CALL_NONE)
 			continue;
-		if (hung == CALL_NONE)
-			continue;
+		hung = c;
 		plugin_found(sh, RULE_HANG, "%s did not return within %lld ms",
 			plugin_call_name(hung), (long long)(limit_ns / DR_NS_PER_MS));
 		kill(pid, SIGKILL);

@@ -181,14 +181,14 @@ static bool meet(struct probe *p, struct admission *a, unsigned char *handle, st
 
 static bool meet_in_threads(struct probe *p, void *listener, unsigned char *handle, struct pair *c)
 {
-	/* Of the process: a thread that does not end has it until then. */
+	/* A thread that accept does not return to keeps it until the process ends. */
 	struct admission *a = dr_calloc(1, sizeof(*a));
 	pthread_t thread;
 
-	if (a)
+	if (a) {
 		*a = (struct admission){ .p = *p, .listener = listener };
-	if (a)
 		a->p.thread = 1;
+	}
 	if (!a || dr_thread_start(&thread, "accept", admit_all, a)) {
 		dr_free(a);
 		dr_err_set(&p->sh->err, -EAGAIN, "no thread for accept");

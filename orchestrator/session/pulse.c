@@ -24,7 +24,6 @@ static void *thread_main(void *arg)
 
 void dr_pulse_start(struct dr_pulse *p, void (*beat)(void *arg), void *arg)
 {
-
 	*p = (struct dr_pulse){ .beat = beat, .arg = arg };
 	if (!beat)
 		return;

@@ -9,7 +9,7 @@
 # compared, FAULTS (20) links down and as many black holes. PROGRAM: a functional test of two ranks that opens
 # libnccl-net.so (aws-ofi-nccl has such ones), with mpirun. It fails if its status is not 0; the last lines of what it says
 # are printed. Variables of the plugin, e.g. NCCL_FLOW_PLACEMENT_ENABLE, are passed on.
-# Environment: FAULTS; GPU_OUT (build/gpu), logs. The last line is `N passed, N failed, N skipped`.
+# Environment: FAULTS, at least 2; GPU_OUT (build/gpu), logs. The last line is `N passed, N failed, N skipped`.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -24,14 +24,15 @@ source "$root/scripts/results.sh"
 
 # shown NAME SECONDS COMMAND...: its result is that of the command; PASS with the lines that say what was found.
 shown() {
-	local name=$1 log
+	local name=$1 log rc=0
 	log=$out/${name// /-}.log
-	if timeout "$2" "${@:3}" >"$log" 2>&1; then
+	timeout "$2" "${@:3}" >"$log" 2>&1 || rc=$?
+	if ((rc == 0)); then
 		grep -E '^(NOTE|Bandwidth|Failover|  .*data in flight|Data)' "$log" | sed 's/^/      /'
 		result PASS "$name"
 	else
 		tail -n 8 "$log" | sed 's/^/      /'
-		result FAIL "$name" "status $?; $log"
+		result FAIL "$name" "status $rc; $log"
 	fi
 }
 
@@ -39,7 +40,7 @@ plugin() {
 	local over=("$build/dualrail" demo -g 0 --memory host --transport "nccl:$1" --verify) kind
 	NCCL_SOCKET_IFNAME=lo shown report 300 "$build/dualrail" plugin "$1"
 	export NCCL_SOCKET_IFNAME=rail
-	shown "bandwidth" 120 "${over[@]}" --test bw -N 2 -D 3s
+	shown bandwidth 120 "${over[@]}" --test bw -N 2 -D 3s
 	for kind in link-down blackhole; do
 		shown "$FAULTS x $kind" $((120 + FAULTS * 4)) "${over[@]}" --test failover -D 500ms --hold-down 200ms \
 			--fault "$kind:path=0,at=100ms,for=300ms,repeat=$FAULTS,every=2s"
