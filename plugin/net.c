@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/rng.h"
+#include "plugin/gin.h"
 #include "plugin/log.h"
 #include "plugin/process.h"
 
@@ -21,7 +22,9 @@
  */
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
 static struct ha_process *process;
-static char context; /* what a context points to */
+/* What a context points to. NCCL's own RMA passes it to its InfiniBand transport, which reads and writes a traffic class there
+ * (src/transport/net_ib of 2.29.7 to 2.32.3). */
+static struct nccl_net_comm_config context = { NCCL_NET_UNDEFINED };
 
 static const uint32_t LISTEN_MAGIC = 0x48414c53;
 
@@ -100,6 +103,7 @@ enum nccl_result ha_net_init(void **ctx, uint64_t comm_id, int traffic_class, nc
 		if (rc == 0) {
 			p->generation = generation;
 			__atomic_store_n(&process, p, __ATOMIC_RELEASE);
+			ha_gin_report(logger);
 		} else {
 			dr_warn("plugin", "%s", e.text);
 		}
