@@ -160,6 +160,13 @@ int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct 
 int dr_channel_mem_dereg(
 	struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 
+/* 0: nothing accesses the memory any more. Messages that are outstanding in it go on in `with`, as
+ * long and with the bytes that are to be sent: their paths are destroyed here, as by
+ * dr_channel_mem_dereg, and built again. mem has `with` then, to be deregistered. An error, with
+ * mem cleared: the channel has ended, or as of dr_channel_mem_dereg. */
+int dr_channel_mem_replace(struct dr_channel *ch, struct dr_mem *mem, const struct dr_memory *with,
+	int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
+
 /*
  * Posts one message of n parts (1..DR_PARTS_MAX, else -EINVAL); *seq counts from 0 in each channel.
  * -EAGAIN: `window` messages are in flight. A channel that ended returns its error. The spans are

@@ -233,22 +233,60 @@ static bool outstanding_in(const struct dr_channel *ch, const struct dr_mem *mem
 	return false;
 }
 
-int dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now, struct dr_err *e)
+static const char OUTSTANDING[] = "memory was deregistered with messages outstanding";
+
+/* No connection uses it. */
+static int release(struct dr_channel *ch, struct dr_mem *mem, struct dr_err *e)
 {
 	struct dr_err why = { 0 };
 
-	if (outstanding_in(ch, mem)) {
-		dr_channel_fail(
-			ch, -ECANCELED, "memory was deregistered with messages outstanding", now);
-		for (unsigned i = 0; i < DR_PATHS; i++)
-			path_free(ch, i); /* stop() waits until nothing accesses the memory */
-	}
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		(void)dereg(ch, mem, i, why.code == 0 ? &why : NULL);
 	memset(mem, 0, sizeof(*mem));
 	if (ch->unsafe.code != 0)
 		why = ch->unsafe;
 	return why.code != 0 ? dr_err_set(e, why.code, "channel %u: %s", ch->prm.id, why.text) : 0;
+}
+
+int dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now, struct dr_err *e)
+{
+	if (outstanding_in(ch, mem)) {
+		dr_channel_fail(ch, -ECANCELED, OUTSTANDING, now);
+		for (unsigned i = 0; i < DR_PATHS; i++)
+			path_free(ch, i); /* stop() waits until nothing accesses the memory */
+	}
+	return release(ch, mem, e);
+}
+
+int dr_channel_mem_replace(struct dr_channel *ch, struct dr_mem *mem, const struct dr_memory *with,
+	int64_t now, struct dr_err *e)
+{
+	struct dr_fo_path *used[DR_PATHS] = { NULL };
+	int rc;
+
+	/* The active path, and one that is left and not fenced yet. */
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_fo_path *p = &ch->fo.path[i];
+
+		if (p->state == DR_FOP_FENCING || (p->state == DR_FOP_READY && i == ch->fo.active))
+			used[i] = p;
+		if (used[i])
+			path_free(ch, i);
+	}
+	rc = release(ch, mem, e);
+	if (rc == 0)
+		rc = dr_channel_mem_reg(ch, with, mem, e);
+	if (rc != 0)
+		dr_channel_fail(ch, -ECANCELED, OUTSTANDING, now);
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		if (!used[i])
+			continue;
+		dr_fo_path_failed(&ch->fo, dr_fo_conn(i, used[i]->gen), DR_SCOPE_PATH, -ECANCELED,
+			OUTSTANDING, now);
+		dr_fo_fenced(&ch->fo, i, used[i]->gen, now);
+	}
+	dr_channel_turn(ch, now);
+	return rc;
 }
 
 static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)

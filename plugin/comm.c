@@ -25,6 +25,8 @@ static const int64_t DEREG_NS = 100 * DR_NS_PER_MS;
 struct reg {
 	const struct dr_memory *m;
 	struct ha_mr *mr;
+	struct dr_memory with; /* for chunks in flight */
+	bool replaced;
 	struct dr_err *e;
 	int rc; /* the first error */
 };
@@ -33,9 +35,24 @@ static int any_coming(struct ha_bulk *b, void *mr, int64_t now)
 {
 	bool any = false;
 
-	for (unsigned i = 0; i < b->s->prm.lanes; i++)
+	for (unsigned i = 0; i < b->s->prm.lanes; i++) {
+		ha_lane_forget(&b->lane[i], mr);
 		any |= ha_lane_coming(&b->lane[i], mr, now);
+	}
 	return any;
+}
+
+static int dereg_lane(struct ha_lane *l, struct reg *r, int64_t now)
+{
+	struct dr_mem *mem = &r->mr->mem[l->index];
+
+	if (!mem->base)
+		return 0;
+	ha_lane_forget(l, r->mr);
+	if (!r->with.base || !ha_lane_flies(l, r->mr))
+		return dr_channel_mem_dereg(l->ch, mem, now, r->e);
+	r->replaced = true;
+	return dr_channel_mem_replace(l->ch, mem, &r->with, now, r->e);
 }
 
 static int dereg_lanes(struct ha_bulk *b, void *arg, int64_t now)
@@ -43,16 +60,9 @@ static int dereg_lanes(struct ha_bulk *b, void *arg, int64_t now)
 	struct reg *r = arg;
 
 	for (unsigned i = 0; i < b->s->prm.lanes; i++) {
-		struct ha_lane *l = &b->lane[i];
-		struct dr_mem *mem = &r->mr->mem[l->index];
-		int rc = mem->base ? dr_channel_mem_dereg(l->ch, mem, now, r->e) : 0;
+		int rc = dereg_lane(&b->lane[i], r, now);
 
 		r->rc = r->rc ? r->rc : rc;
-		ha_lane_forget(l, r->mr);
-		if (atomic_load(&r->mr->chunks) > 0 && dr_channel_ready(l->ch) < 0) {
-			l->lost = true;
-			ha_lane_drop(l);
-		}
 	}
 	return 0;
 }
@@ -68,10 +78,21 @@ static int reg_lanes(struct ha_bulk *b, void *arg, int64_t now)
 	return rc;
 }
 
-static void mr_free(struct ha_mr *mr)
+void ha_mr_free(struct ha_mr *mr)
 {
 	dr_free(mr->mem);
 	dr_free(mr);
+}
+
+/* Chunks of mr are in flight: they go on in `with`, until the session ends. NULL: they ended with
+ * their lanes. */
+static void keep(struct ha_mr *mr, const struct dr_memory *with)
+{
+	mr->base = with->base;
+	pthread_mutex_lock(&mr->s->names);
+	mr->next = mr->s->replaced;
+	mr->s->replaced = mr;
+	pthread_mutex_unlock(&mr->s->names);
 }
 
 int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, struct dr_err *e)
@@ -93,7 +114,7 @@ int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, 
 	if (rc != 0) {
 		/* Nothing was posted. */
 		(void)ha_session_each(s, dereg_lanes, &(struct reg){ .mr = mr });
-		mr_free(mr);
+		ha_mr_free(mr);
 		return rc;
 	}
 	pthread_mutex_lock(&s->names);
@@ -107,7 +128,7 @@ int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, 
 int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e)
 {
 	int64_t until = dr_now_ns() + DEREG_NS;
-	struct reg r = { .mr = mr, .e = e };
+	struct reg r = { .mr = mr, .with = { .len = mr->len }, .e = e };
 
 	pthread_mutex_lock(&c->s->names);
 	DR_UNLINK(&c->mrs, mr, next);
@@ -115,11 +136,20 @@ int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e)
 	while (atomic_load(&mr->chunks) > 0 && ha_session_each(mr->s, any_coming, mr) != 0 &&
 		dr_now_ns() < until)
 		sched_yield();
+	if (atomic_load(&mr->chunks) > 0)
+		r.with.base = dr_pages_alloc(mr->len);
+	if (r.with.base && c->sender)
+		memcpy(r.with.base, mr->base, mr->len);
 	(void)ha_session_each(mr->s, dereg_lanes, &r);
 	if (r.rc != 0)
 		return r.rc; /* not freed: chunks in flight point to it */
-	dr_assert(atomic_load(&mr->chunks) == 0);
-	mr_free(mr);
+	if (r.replaced || atomic_load(&mr->chunks) > 0) {
+		keep(mr, &r.with);
+		return 0;
+	}
+	if (r.with.base)
+		dr_pages_free(r.with.base, mr->len);
+	ha_mr_free(mr);
 	return 0;
 }
 
@@ -134,6 +164,8 @@ struct ha_request *ha_request_get(struct ha_comm *c)
 	c->free = r->next;
 	atomic_store_explicit(&r->used, true, memory_order_relaxed);
 	atomic_store_explicit(&r->done, false, memory_order_relaxed);
+	r->receive = r->copied = false;
+	r->buf[0].mr = NULL;
 	return r;
 }
 

@@ -19,16 +19,21 @@ struct ha_mr {
 	struct ha_session *s;
 	uint8_t *base;
 	size_t len;
-	struct ha_mr *next; /* of its comm */
+	/* Of its comm, or of the session's replaced ones, whose base is the plugin's. */
+	struct ha_mr *next;
 	struct dr_mem *mem; /* by lane */
 	atomic_uint chunks; /* in flight */
 };
 int ha_mr_reg(struct ha_comm *c, const struct dr_memory *m, struct ha_mr **out, struct dr_err *e)
 	DR_MUST_CHECK;
-/* 0: nothing accesses the memory any more, and mr is freed. Waits up to 100 ms for chunks in flight whose lane has a path
- * that is up (without a shadow: and not silent for DR_HB_MISSES heartbeats). Then ends the lanes that carry any, and with
- * them the session. -errno: the NIC may access the memory until the process ends. */
+/* 0: nothing accesses the memory any more, and mr is not the caller's. Waits up to 100 ms for
+ * chunks in flight whose lane has a path that is up (without a shadow: and not silent for
+ * DR_BOUND_BEATS heartbeats). Those that are left go on in other memory, over new connections.
+ * -errno: the NIC may access the memory until the process ends. */
 int ha_mr_dereg(struct ha_comm *c, struct ha_mr *mr, struct dr_err *e);
+
+/* ---- for the session ---- */
+void ha_mr_free(struct ha_mr *mr);
 
 struct ha_buffer {
 	struct ha_mr *mr;
@@ -93,7 +98,9 @@ int ha_comm_start(struct ha_comm *c, const struct dr_handle *peer, struct dr_err
 /* 1 it carries data, 0 not yet, -errno it is lost. Any thread. */
 int ha_comm_ready(struct ha_comm *c);
 
-/* *out NULL: try again later. -errno: the comm is lost, or size does not fit the peer's buffer. data: [off, off + size) of mr. */
+/* *out NULL: try again later. A comm that has ended takes requests, too: test says why they will
+ * not be done.
+ * -errno: the same when no request is left; -EINVAL: n. */
 int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request **out);
 int ha_comm_recv(struct ha_comm *c, const struct ha_buffer *b, unsigned n, struct ha_request **out);
 /* *done: whether the request is; then it is gone. sizes: bytes of each buffer; may be NULL. */
@@ -110,7 +117,7 @@ int ha_comm_free(struct ha_comm *c);
 
 /* Ends the comm; the first cause counts. Any thread. */
 void ha_comm_fail(struct ha_comm *c, int err, const char *why);
-/* With lock held: its channel has ended. Calls fail when nothing is left to be delivered. */
+/* Its channel has ended. Requests fail when nothing is left to be delivered. Any thread. */
 void ha_comm_ended(struct ha_comm *c, int err, const char *why);
 /* With lock held: message seq of its channel is done. */
 void ha_comm_completed(struct ha_comm *c, uint64_t seq);

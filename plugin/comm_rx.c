@@ -149,8 +149,6 @@ int ha_comm_recv(
 	int64_t now;
 
 	*out = NULL;
-	if (rc != 0)
-		return rc;
 	if (n < 1 || n > HA_BUFFERS_MAX)
 		return -EINVAL;
 	if (pthread_mutex_trylock(&c->s->lock) != 0)
@@ -159,8 +157,7 @@ int ha_comm_recv(
 	r = ha_request_get(c);
 	for (unsigned b = 0; b < n; b++)
 		want[b] = (struct ha_match_buffer){ .cap = buf[b].size, .tag = buf[b].tag };
-	rc = r ? ha_match_post(c->match, want, n, &r->group) : -EAGAIN;
-	if (rc == 0) {
+	if (r && ha_match_post(c->match, want, n, &r->group) == 0) {
 		r->receive = true;
 		r->n = n;
 		memcpy(r->buf, buf, n * sizeof(*buf));
@@ -168,12 +165,14 @@ int ha_comm_recv(
 			r->part[b].asked = false;
 		c->by_group[r->group] = r;
 		*out = r;
-	} else if (r) {
-		ha_request_put(r);
+	} else {
+		rc = rc ? rc : ha_comm_over(c);
+		if (r)
+			ha_request_put(r);
 	}
 	ha_comm_progress(c, now);
 	pthread_mutex_unlock(&c->s->lock);
-	return rc == -EAGAIN ? 0 : rc;
+	return *out ? 0 : rc;
 }
 
 static void finish(struct ha_request *r, int *sizes)
@@ -218,7 +217,7 @@ void ha_comm_chunk_done(struct ha_chunk *k, uint64_t bytes)
 		return;
 	}
 	if (bytes != k->span.len)
-		ha_comm_fail(
+		ha_comm_ended(
 			k->comm, -ECANCELED, "the peer closed the comm before its data was sent");
 	else
 		atomic_fetch_sub_explicit(k->left, 1, memory_order_release);

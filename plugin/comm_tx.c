@@ -57,7 +57,6 @@ static int send_message(
 		rc = post_frame(c, &h, now);
 	if (rc == 0) {
 		ha_outbox_sent(c->box, &h);
-		r->receive = false;
 		r->buf[0] = *b;
 		r->ordinal = h.ordinal;
 		r->copied = h.type == HA_EAGER;
@@ -83,27 +82,26 @@ int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request
 	int64_t now;
 
 	*out = NULL;
-	if (rc != 0)
-		return rc;
 	if (pthread_mutex_trylock(&c->s->lock) != 0)
 		return 0;
 	now = dr_now_ns();
 	r = ha_request_get(c);
-	rc = r ? send_message(c, b, r, now) : -EAGAIN;
-	if (rc == -EAGAIN) /* acknowledgements make room */
-		ha_session_drive(c->s, c->ch, now);
-	else if (rc != 0)
-		(void)ha_comm_over(c);
-	pthread_mutex_unlock(&c->s->lock);
+	if (rc == 0)
+		rc = r ? send_message(c, b, r, now) : -EAGAIN;
 	if (rc == 0) {
 		c->messages++;
 		c->bytes += b->size;
-		*out = r;
-		return 0;
+	} else if (rc == -EAGAIN) { /* acknowledgements make room */
+		ha_session_drive(c->s, c->ch, now);
+		rc = ha_comm_over(c);
+		if (rc == 0 && r) {
+			ha_request_put(r);
+			r = NULL;
+		}
 	}
-	if (r)
-		ha_request_put(r);
-	return rc == -EAGAIN ? 0 : rc;
+	pthread_mutex_unlock(&c->s->lock);
+	*out = r;
+	return r ? 0 : rc;
 }
 
 int ha_comm_test_send(struct ha_request *r, bool *done, int *sizes)

@@ -211,8 +211,7 @@ void ha_chunk_free(struct ha_chunk *k)
 	dr_free(k);
 }
 
-/* Of a lane that is lost: its chunks are not counted as in flight any more. Their memory is safe after
- * dr_channel_mem_dereg, as before. */
+/* Of a lane that is lost: its chunks are not counted as in flight any more. */
 void ha_lane_drop(struct ha_lane *l)
 {
 	struct ha_chunk *k;
@@ -229,6 +228,14 @@ void ha_lane_drop(struct ha_lane *l)
 	}
 }
 
+bool ha_lane_flies(const struct ha_lane *l, const struct ha_mr *mr)
+{
+	for (unsigned i = 0; i < HA_WINDOW; i++)
+		if (l->flying[i] && l->flying[i]->mr == mr)
+			return true;
+	return false;
+}
+
 /* The peer's I/O thread answers a chunk whatever its comms do. Without another rail nobody declares a silent one down, so
  * that as many intervals without a byte as would do it count here. */
 static bool silent(const struct ha_lane *l, int64_t now)
@@ -243,18 +250,11 @@ static bool silent(const struct ha_lane *l, int64_t now)
 /* During a switch the other path is up. Without any path nothing is done until one is built again, if ever. */
 bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now)
 {
-	const struct ha_chunk *k;
-	bool any = false;
-
 	if (!dr_channel_path_up(l->ch, 0) && !dr_channel_path_up(l->ch, 1))
 		return false;
 	if (silent(l, now))
 		return false;
-	for (unsigned i = 0; i < HA_WINDOW; i++)
-		any |= l->flying[i] && l->flying[i]->mr == mr;
-	STAILQ_FOREACH(k, &l->waiting, next)
-	any |= k->mr == mr;
-	return any;
+	return ha_lane_flies(l, mr);
 }
 
 void ha_lane_forget(struct ha_lane *l, const struct ha_mr *mr)

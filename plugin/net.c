@@ -22,8 +22,8 @@
  */
 static pthread_mutex_t life = PTHREAD_MUTEX_INITIALIZER;
 static struct ha_process *process;
-/* What a context points to. NCCL's own RMA passes it to its InfiniBand transport, which reads and writes a traffic class there
- * (src/transport/net_ib of 2.29.7 to 2.32.3). */
+/* What a context points to. NCCL's own RMA passes it to its InfiniBand transport, which reads and
+ * writes a traffic class there (src/transport/net_ib of 2.29.7 to 2.32.3). */
 static struct nccl_net_comm_config context = { NCCL_NET_UNDEFINED };
 
 static const uint32_t LISTEN_MAGIC = 0x48414c53;

@@ -100,6 +100,13 @@ static void attach(struct ha_endpoint *n, struct ha_link *l)
 	l->idle_ns = 0;
 }
 
+void ha_endpoint_detach(struct ha_endpoint *n)
+{
+	if (n->link && --n->link->comms == 0)
+		n->link->idle_ns = dr_now_ns();
+	n->link = NULL;
+}
+
 static struct ha_link *new_link(struct ha_process *p)
 {
 	struct ha_link *l = dr_calloc(1, sizeof(*l));
@@ -439,13 +446,25 @@ static void on_done(void *arg, struct dr_rdv_comm *c, const struct dr_rdv_done *
 	set_state(n, HA_ENDPOINT_STARTING);
 }
 
+/* The peer closed the session, which nobody used there, while this end chose it. */
+static void dial_anew(struct ha_endpoint *n)
+{
+	n->link->lost = true;
+	ha_endpoint_detach(n);
+	set_state(n, HA_ENDPOINT_NEW);
+	n->p->tick_ns = 0;
+}
+
 static void on_failed(void *arg, struct dr_rdv_comm *c, const struct dr_err *e)
 {
 	struct ha_endpoint *n = arg;
 
 	(void)c;
 	n->exchange = NULL;
-	ha_endpoint_fail(n, e->code, e->text);
+	if (e->code == -ENOTCONN && n->sender && !n->opens && !n->comm)
+		dial_anew(n);
+	else
+		ha_endpoint_fail(n, e->code, e->text);
 }
 
 const struct dr_rdv_ops ha_open_ops = {

@@ -34,8 +34,7 @@ static void endpoint_free(struct ha_process *p, struct ha_endpoint *n)
 	pthread_mutex_lock(&p->lock);
 	DR_UNLINK(&p->endpoints, n, next);
 	pthread_mutex_unlock(&p->lock);
-	if (n->link && --n->link->comms == 0)
-		n->link->idle_ns = dr_now_ns();
+	ha_endpoint_detach(n);
 	n->magic = 0;
 	dr_free(n);
 }

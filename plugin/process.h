@@ -117,6 +117,8 @@ struct ha_endpoint *ha_endpoint_add(struct ha_process *p, const struct ha_endpoi
 /* Starts, or starts again, what the endpoint waits for. */
 void ha_open_endpoint(struct ha_endpoint *n, int64_t now_ns);
 void ha_endpoint_fail(struct ha_endpoint *n, int err, const char *why);
+/* It uses its session no more. */
+void ha_endpoint_detach(struct ha_endpoint *n);
 /* Addresses of its devices, the ends of rails: those of device dev first, then of its shadow. Returns their number. */
 unsigned ha_process_addresses(
 	const struct ha_process *p, unsigned dev, struct dr_rdv_addr *out, unsigned cap);

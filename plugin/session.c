@@ -529,19 +529,30 @@ bool ha_session_closed(struct ha_session *s)
 	return closed && ha_session_each(s, bulk_open, NULL) == 0;
 }
 
+static int dereg_if_any(struct ha_lane *l, struct dr_mem *mem, int64_t now)
+{
+	return mem->base ? dr_channel_mem_dereg(l->ch, mem, now, NULL) : 0;
+}
+
 /* *rc: the first error. */
 static int destroy_bulk(struct ha_bulk *b, void *arg, int64_t now)
 {
-	int *rc = arg, err = 0;
+	int *rc = arg, err;
 
 	if (!b->m)
 		return 0;
 	if (b->added)
 		ha_thread_remove(b->thread, &b->member);
-	for (unsigned i = 0; i < b->s->prm.lanes; i++)
-		if (b->lane[i].nothing.base)
-			err = dr_channel_mem_dereg(b->lane[i].ch, &b->lane[i].nothing, now, NULL);
-	*rc = *rc ? *rc : err;
+	for (unsigned i = 0; i < b->s->prm.lanes; i++) {
+		struct ha_lane *l = &b->lane[i];
+
+		err = dereg_if_any(l, &l->nothing, now);
+		*rc = *rc ? *rc : err;
+		for (struct ha_mr *mr = b->s->replaced; mr; mr = mr->next) {
+			err = dereg_if_any(l, &mr->mem[l->index], now);
+			*rc = *rc ? *rc : err;
+		}
+	}
 	err = dr_manager_destroy(b->m);
 	*rc = *rc ? *rc : err;
 	for (unsigned i = 0; i < b->s->prm.lanes; i++)
@@ -557,6 +568,12 @@ int ha_session_destroy(struct ha_session *s)
 		(void)ha_session_each(s, destroy_bulk, &rc);
 	int err = dr_manager_destroy(s->m);
 	rc = rc ? rc : err;
+	for (struct ha_mr *mr; rc == 0 && (mr = s->replaced);) {
+		s->replaced = mr->next;
+		if (mr->base)
+			dr_pages_free(mr->base, mr->len);
+		ha_mr_free(mr);
+	}
 	dr_peer_destroy(s->peer);
 	dr_poller_destroy(s->apart);
 	dr_poller_destroy(s->poller);

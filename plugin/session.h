@@ -103,6 +103,7 @@ struct ha_session {
 	struct ha_comm **comm;	 /* by number; HA_COMMS_MAX */
 	struct ha_comm *comms;	 /* all of them */
 	atomic_int err;		 /* -errno: a lane is lost, and with it the session */
+	struct ha_mr *replaced;	 /* memory for chunks whose own was deregistered; under names */
 	struct ha_counters past; /* of comms that are gone; under lock */
 	_Atomic int64_t gap_ns;	 /* of all switches */
 };

@@ -18,7 +18,9 @@ int ha_session_open_channel(struct ha_session *s, struct dr_manager *m, uint32_t
 /* Adds the counters of a channel. */
 void ha_session_count(struct ha_session *s, struct dr_channel *ch, struct ha_counters *to);
 void ha_lane_drop(struct ha_lane *l);
-/* On its I/O thread: chunks of mr are on the lane, and its channel has a path that may carry them. */
+/* On its I/O thread: chunks of mr are posted. */
+bool ha_lane_flies(const struct ha_lane *l, const struct ha_mr *mr);
+/* The same, and its channel has a path that may carry them. */
 bool ha_lane_coming(const struct ha_lane *l, const struct ha_mr *mr, int64_t now_ns);
 /* On its I/O thread: chunks of mr that were not posted yet are dropped. */
 void ha_lane_forget(struct ha_lane *l, const struct ha_mr *mr);

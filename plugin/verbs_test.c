@@ -6,12 +6,18 @@
 #include "tests/fakeverbs/fakeverbs.h"
 #include "topology/netdev.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -337,6 +343,266 @@ static void gpu_memory_is_refused(void **state)
 	end(ctx);
 }
 
+/* ---- closing under way ---- */
+
+/*
+ * Both ends of a comm post REQUESTS messages, deregister their memory and close at once, ROUNDS
+ * times, and wait for nothing. No call fails for what the other end did; a comm that uses the same
+ * session meanwhile loses nothing.
+ */
+enum { REQUESTS = 32, ROUNDS = 10, REQUEST_BYTES = 1 << 20, PAIRS_MAX = 4 };
+
+struct pair {
+	void *ctx, *listen;
+	unsigned char handle[NCCL_NET_HANDLE_BYTES];
+	pthread_barrier_t both;
+	const char *_Atomic failed; /* the call */
+	atomic_uint *running;
+};
+
+/* NCCL gives up at the first error; here the other end must not wait for it. */
+static void must(struct pair *p, enum nccl_result rc, const char *call)
+{
+	const char *none = NULL;
+
+	if (rc != NCCL_SUCCESS)
+		atomic_compare_exchange_strong(&p->failed, &none, call);
+}
+
+/* At both ends alike. */
+static bool both_go_on(struct pair *p)
+{
+	bool go_on;
+
+	pthread_barrier_wait(&p->both);
+	go_on = !p->failed;
+	pthread_barrier_wait(&p->both);
+	return go_on;
+}
+
+static bool open_one(struct pair *p, bool sender, void **comm)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	*comm = NULL;
+	if (!sender)
+		must(p, ha_net_listen(p->ctx, 0, p->handle, &p->listen), "listen");
+	if (!both_go_on(p))
+		return false;
+	while (!*comm && !p->failed) {
+		must(p,
+			sender ? ha_net_connect(p->ctx, 0, p->handle, comm)
+			       : ha_net_accept(p->listen, comm),
+			sender ? "connect" : "accept");
+		sched_yield();
+		if (dr_now_ns() > until)
+			must(p, NCCL_SYSTEM_ERROR, "connect or accept in time");
+	}
+	return both_go_on(p);
+}
+
+static void post_one(struct pair *p, bool sender, void *comm, void *data, void *mr)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	size_t size = REQUEST_BYTES;
+	void *request = NULL;
+	int tag = 1;
+
+	while (!request && !p->failed) {
+		must(p,
+			sender ? ha_net_send(comm, data, size, tag, mr, &request)
+			       : ha_net_recv(comm, 1, &data, &size, &tag, &mr, &request),
+			sender ? "isend" : "irecv");
+		if (!request)
+			sched_yield();
+		if (dr_now_ns() > until)
+			must(p, NCCL_SYSTEM_ERROR, "a request in time");
+	}
+}
+
+static void close_under_way(struct pair *p, bool sender)
+{
+	void *comm, *data[REQUESTS], *mr[REQUESTS];
+
+	for (unsigned k = 0; k < ROUNDS && open_one(p, sender, &comm); k++) {
+		for (unsigned i = 0; i < REQUESTS; i++) {
+			data[i] = dr_pages_alloc(REQUEST_BYTES);
+			must(p, ha_net_reg(comm, data[i], REQUEST_BYTES, NCCL_PTR_HOST, &mr[i]),
+				"regMr");
+			post_one(p, sender, comm, data[i], mr[i]);
+		}
+		for (unsigned i = 0; i < REQUESTS; i++)
+			must(p, ha_net_dereg(comm, mr[i]), "deregMr");
+		must(p, ha_net_close(comm), sender ? "closeSend" : "closeRecv");
+		if (!sender)
+			must(p, ha_net_close_listen(p->listen), "closeListen");
+		for (unsigned i = 0; i < REQUESTS; i++)
+			dr_pages_free(data[i], REQUEST_BYTES);
+	}
+}
+
+static void *send_and_close(void *p)
+{
+	close_under_way(p, true);
+	atomic_fetch_sub(((struct pair *)p)->running, 1);
+	return NULL;
+}
+
+static void *receive_and_close(void *p)
+{
+	close_under_way(p, false);
+	atomic_fetch_sub(((struct pair *)p)->running, 1);
+	return NULL;
+}
+
+static void closes_under_way(const char *transport, unsigned pairs)
+{
+	pthread_t thread[2 * PAIRS_MAX];
+	atomic_uint running = 2 * pairs;
+	struct pair pair[PAIRS_MAX];
+	unsigned n = 0;
+	struct ends other;
+	void *ctx;
+
+	setenv("HA_NCCL_TRANSPORT", transport, 1);
+	ctx = begin();
+	open_ends(ctx, 0, &other);
+	for (unsigned i = 0; i < pairs; i++) {
+		pair[i] = (struct pair){ .ctx = ctx, .running = &running };
+		pthread_barrier_init(&pair[i].both, NULL, 2);
+		assert_int_equal(pthread_create(&thread[2 * i], NULL, send_and_close, &pair[i]), 0);
+		assert_int_equal(
+			pthread_create(&thread[2 * i + 1], NULL, receive_and_close, &pair[i]), 0);
+	}
+	for (; atomic_load(&running) > 0; n++)
+		one_message(&other, n % 2 ? 300000 : 5000, (unsigned char)n);
+	for (unsigned i = 0; i < 2 * pairs; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	for (unsigned i = 0; i < pairs; i++) {
+		if (pair[i].failed)
+			fail_msg("%s failed: %s", pair[i].failed, lines);
+		pthread_barrier_destroy(&pair[i].both);
+	}
+	print_message(
+		"%s, %u pairs of threads: %u other messages meanwhile\n", transport, pairs, n);
+	one_message(&other, BYTES, 1);
+	close_ends(&other);
+	end(ctx);
+}
+
+static void memory_and_comms_are_closed_under_way(void **state)
+{
+	static const char *const transports[] = { "tcp", "verbs" };
+
+	(void)state;
+	for (unsigned k = 0; k < 2; k++)
+		for (unsigned pairs = 1; pairs <= PAIRS_MAX; pairs += 3) {
+			set_up(NULL);
+			closes_under_way(transports[k], pairs);
+		}
+}
+
+/* ---- a session that one end closed ---- */
+
+struct shared {
+	unsigned char handle[2][NCCL_NET_HANDLE_BYTES];
+};
+
+static enum nccl_result connect_one(void *ctx, unsigned char *handle, void **comm)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+	enum nccl_result rc = NCCL_SUCCESS;
+
+	for (*comm = NULL; !*comm && rc == NCCL_SUCCESS && dr_now_ns() < until; sched_yield())
+		rc = ha_net_connect(ctx, 0, handle, comm);
+	return rc;
+}
+
+/* Opens a comm, closes it and stands; then opens another one. */
+static _Noreturn void other_process(struct shared *m)
+{
+	void *ctx, *comm;
+	int rc = ha_net_init(&ctx, 1, -1, logger) == NCCL_SUCCESS ? 0 : 1;
+
+	for (unsigned k = 0; k < 2 && rc == 0; k++) {
+		if (k > 0)
+			raise(SIGSTOP);
+		rc = connect_one(ctx, m->handle[k], &comm) == NCCL_SUCCESS && comm ? 0 : 1;
+		(void)ha_net_close(comm);
+	}
+	_exit(rc);
+}
+
+static void accept_one(void *listen, void **comm)
+{
+	int64_t until = dr_now_ns() + LIMIT_NS;
+
+	for (*comm = NULL; !*comm; sched_yield()) {
+		if (dr_now_ns() > until)
+			fail_msg("no comm: %s", lines);
+		assert_int_equal(ha_net_accept(listen, comm), NCCL_SUCCESS);
+	}
+}
+
+static unsigned descriptors(void)
+{
+	DIR *d = opendir("/proc/self/fd");
+	unsigned n = 0;
+
+	assert_non_null(d);
+	while (readdir(d))
+		n++;
+	closedir(d);
+	return n;
+}
+
+/* The peer stands while this end closes the session that nobody uses, and chooses it for its next
+ * comm before it reads that. */
+static void a_session_that_the_peer_closed_is_opened_anew(void **state)
+{
+	struct shared *m =
+		mmap(NULL, sizeof(*m), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *ctx, *listen[2], *comm;
+	unsigned before;
+	int64_t until;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	assert_ptr_not_equal(m, MAP_FAILED);
+	setenv("HA_NCCL_TRANSPORT", "tcp", 1);
+	pid = fork();
+	assert_int_not_equal(pid, -1);
+	if (pid == 0) {
+		raise(SIGSTOP); /* until the handles are there */
+		other_process(m);
+	}
+	ctx = begin();
+	for (unsigned k = 0; k < 2; k++)
+		assert_int_equal(ha_net_listen(ctx, 0, m->handle[k], &listen[k]), NCCL_SUCCESS);
+	before = descriptors();
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	kill(pid, SIGCONT);
+	accept_one(listen[0], &comm);
+	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+	assert_true(WIFSTOPPED(status));
+	assert_int_equal(ha_net_close(comm), NCCL_SUCCESS);
+	until = dr_now_ns() + LIMIT_NS;
+	while (descriptors() > before) { /* the session's */
+		assert_true(dr_now_ns() < until);
+		sched_yield();
+	}
+	kill(pid, SIGCONT);
+	accept_one(listen[1], &comm);
+	assert_int_equal(ha_net_close(comm), NCCL_SUCCESS);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	for (unsigned k = 0; k < 2; k++)
+		assert_int_equal(ha_net_close_listen(listen[k]), NCCL_SUCCESS);
+	end(ctx);
+	munmap(m, sizeof(*m));
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -347,6 +613,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test_setup(the_rendezvous_has_devices_of_its_own, set_up),
 		cmocka_unit_test_setup(a_nic_fails_under_messages, set_up),
 		cmocka_unit_test_setup(gpu_memory_is_refused, set_up),
+		cmocka_unit_test_setup(memory_and_comms_are_closed_under_way, set_up),
+		cmocka_unit_test_setup(a_session_that_the_peer_closed_is_opened_anew, set_up),
 	};
 
 	if (argc > 1)

@@ -103,7 +103,8 @@ static bool is_control(uint32_t id)
 	return vb_id_qp(id) == 0 || (!(id & VB_ID_RECV) && (id & VB_ID_PROBE));
 }
 
-/* To be driven by run_ready: only where a poller drives. Completions of a path come until it is stopped. */
+/* To be driven by run_ready: only where a poller drives. Completions of a path come until it is
+ * stopped. */
 static void make_ready(struct vb_rail *r, struct vb_path *p)
 {
 	if (p->is_ready || !r->par.poller || p->base.sink || p->state == VB_CLOSED)
