@@ -436,7 +436,7 @@ void sim_fence(struct dr_path *dp, int64_t deadline_ns)
 	if (p->closed || p->fence != SIM_FENCE_NO || w->dead[p->node])
 		return;
 	p->fence = SIM_FENCE_ASKED;
-	p->holds = holds(p);
+	p->holds |= holds(p);
 	sim_hs_end(p);
 	if (!p->conn || p->conn->state != SIM_OPEN) {
 		sim_conn_detach(p);

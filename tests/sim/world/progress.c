@@ -203,8 +203,10 @@ static void on_item(struct report *r, const struct sim_item *it)
 		read_done(p, sim_is_stream(p->w) ? it->len + 8 : 1);
 	else if (it->seg && sim_is_stream(p->w))
 		read_done(p, it->seg->bytes);
-	if (p->failed && it->kind != SIM_IT_FENCED && it->kind != SIM_IT_FAILED)
+	if (p->failed && it->kind != SIM_IT_FENCED && it->kind != SIM_IT_FAILED) {
+		p->holds |= it->kind == SIM_IT_SENT; /* its user is not told */
 		return;
+	}
 	if (!p->ready && (it->kind == SIM_IT_CTRL || it->kind == SIM_IT_CREDIT))
 		come_up(r, it); /* remote write: a later message than that of the handshake */
 	switch (it->kind) {
