@@ -29,7 +29,8 @@ struct dr_live_cell {
 	_Atomic uint32_t epoch, active;
 };
 
-/* One end of one channel. slot = seq % win.cap; a slot has `stride` bytes, a chunk is at its start. */
+/* One end of one channel. slot = seq % win.cap. While a chunk is posted it has one of win.cap
+ * buffers of `stride` bytes: the one that was released last, which may be in the cache. */
 struct dr_stream {
 	struct dr_engine *eng;
 	struct dr_channel *ch;
@@ -44,19 +45,24 @@ struct dr_stream {
 	bool kept;	      /* buf is not freed: the NIC may access it until the process ends */
 	struct dr_window win; /* of seqs; see dr_stream_next_post */
 	struct {
-		uint32_t len;	 /* sender: bytes posted */
-		int64_t ns;	 /* time of delivery or acknowledgement */
-		uint32_t filled; /* sender: bytes that have been filled with a pattern */
+		uint32_t len; /* sender: bytes posted */
+		int64_t ns;   /* time of delivery or acknowledgement */
+		unsigned buffer;
 		struct dr_flight_mark flight; /* sender */
 	} slot[DR_WINDOW_MAX];
+	unsigned unused[DR_WINDOW_MAX], n_unused; /* buffers; the last one is taken next */
+	uint32_t filled[DR_WINDOW_MAX]; /* sender: bytes of a buffer that have a pattern */
 
 	/* The phase. The sender posts, the receiver takes only below `end`. */
 	bool busy; /* has a part in the running phase that is not done */
 	uint64_t end;
 	uint64_t post_at, take_at; /* byte of the current message */
 	struct dr_flight flight;   /* sender */
-	bool has_expected;	   /* receiver: the peer told how many bytes it sent, */
-	uint64_t expected_bytes;   /* since the start, and what differed before */
+	unsigned ahead;	  /* receiver: chunks that are posted at most, see measure_ahead; */
+	int64_t ahead_ns; /* since then, and bytes until then */
+	uint64_t ahead_bytes;
+	bool has_expected;	 /* receiver: the peer told how many bytes it sent, */
+	uint64_t expected_bytes; /* since the start, and what differed before */
 	uint64_t bytes_off;
 	struct dr_tally now, from, to;
 	bool have_from, have_to;

@@ -21,7 +21,8 @@
  * The paths move the data, inside the worker's dr_poller_wait. After every post the stream's own window is drained;
  * the windows of the other streams follow in the same pass. If a window is full, the turn returns to the poll loop.
  */
-enum { TURN_BYTES = 512 * 1024, TURN_CHUNKS = 64 };
+enum { TURN_BYTES = 512 * 1024, TURN_CHUNKS = 64, AHEAD_BYTES = 1 << 20 };
+static const int64_t AHEAD_NS = 10 * DR_NS_PER_MS;
 
 static void add(_Atomic uint64_t *cell, uint64_t n)
 {
@@ -37,9 +38,20 @@ static void trace(const struct dr_stream *s, const char *what, uint64_t seq, uin
 			bytes);
 }
 
-static uint8_t *slot_data(const struct dr_stream *s, uint64_t seq)
+static uint8_t *chunk_data(const struct dr_stream *s, uint64_t seq)
 {
-	return s->buf + s->stride * (seq % s->win.cap);
+	return s->buf + s->stride * s->slot[seq % s->win.cap].buffer;
+}
+
+/* For the next chunk, which need not be posted. */
+static unsigned next_buffer(struct dr_stream *s)
+{
+	return s->slot[dr_stream_next_post(s) % s->win.cap].buffer = s->unused[s->n_unused - 1];
+}
+
+static void put_buffer(struct dr_stream *s, uint64_t seq)
+{
+	s->unused[s->n_unused++] = s->slot[seq % s->win.cap].buffer;
 }
 
 /* The most that the next chunk may have when the message has come to `at`. */
@@ -106,7 +118,7 @@ static void check_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 {
 	struct dr_engine *g = s->eng;
 	uint32_t most = chunk_len(g, s->take_at);
-	const struct dr_chunk c = { .at = slot_data(s, seq),
+	const struct dr_chunk c = { .at = chunk_data(s, seq),
 		.len = len,
 		/* The sender may use smaller ones; their sum is checked at the end of the phase. */
 		.expected = s->flight.on && len > 0 ? DR_MIN(len, most) : most,
@@ -146,6 +158,7 @@ static int consume_recv(void *ctx, uint64_t seq)
 	tally(s, len, s->slot[seq % s->win.cap].ns);
 	add(&s->live.chunks_rx, 1);
 	add(&s->live.bytes_rx, len);
+	put_buffer(s, seq);
 	trace(s, "consumed", seq, len);
 	return 0;
 }
@@ -161,6 +174,7 @@ static int consume_send(void *ctx, uint64_t seq)
 		&s->flight, len, s->slot[seq % s->win.cap].flight, s->slot[seq % s->win.cap].ns);
 	add(&s->live.chunks_tx, 1);
 	add(&s->live.bytes_tx, len);
+	put_buffer(s, seq);
 	trace(s, "released", seq, len);
 	return 0;
 }
@@ -170,6 +184,11 @@ static const struct dr_window_ops send_ops = { .test = window_test, .consume = c
 
 int dr_stream_init(struct dr_stream *s, unsigned cap)
 {
+	s->ahead = cap;
+	while (s->n_unused < cap) {
+		s->unused[s->n_unused] = cap - 1 - s->n_unused;
+		s->n_unused++;
+	}
 	return dr_window_init(&s->win, cap, s->sender ? &send_ops : &recv_ops, s);
 }
 
@@ -187,6 +206,9 @@ void dr_stream_begin(struct dr_stream *s, uint64_t total, bool part)
 	dr_flight_begin(&s->flight, !g->phase.iters && g->phase.kind != DR_PHASE_LAT,
 		g->phase.chunk_bytes, s->win.cap, g->now);
 	s->now = s->from = s->to = (struct dr_tally){ .ns = g->phase_ns };
+	s->ahead = s->win.cap;
+	s->ahead_ns = g->now;
+	s->ahead_bytes = 0;
 	s->have_from = part && !(g->phase.iters && g->phase.warmup);
 	s->have_to = false;
 	s->tokens = g->phase.chunk_bytes;
@@ -205,6 +227,7 @@ static void posted(struct dr_stream *s, uint64_t seq, uint32_t len)
 	dr_assert(seq == dr_stream_next_post(s));
 	int rc = dr_window_push(&s->win, seq);
 	dr_assert(rc == 0);
+	s->n_unused--;
 	add(&s->live.posted, 1);
 	trace(s, "posted", seq, len);
 }
@@ -217,6 +240,32 @@ static int post_failed(struct dr_stream *s, int rc, const char *what)
 	return rc;
 }
 
+/*
+ * Where the processor copies what arrives, fewer receives are posted than the window allows: twice
+ * what came in a round trip, at least AHEAD_BYTES. More push each other's buffers out of the cache.
+ */
+static void measure_ahead(struct dr_stream *s)
+{
+	const struct dr_engine *g = s->eng;
+	int64_t ns = g->now - s->ahead_ns;
+	int active = dr_channel_active(s->ch);
+	struct dr_path *p = active < 0 ? NULL : dr_channel_path(s->ch, (unsigned)active);
+	struct dr_path_stats st = { 0 };
+
+	if (ns < AHEAD_NS || g->prm.gpu_buffers || g->phase.kind == DR_PHASE_LAT || !s->busy || !p)
+		return;
+	p->ops->stats(p, &st);
+	/* Only tcp knows it, where the kernel copies. */
+	if (st.rtt_min_ns == 0 || st.rtt_min_ns > ns / 2)
+		return;
+	double came = (double)(s->now.bytes - s->ahead_bytes) * (double)st.rtt_min_ns / (double)ns;
+	double chunks = DR_MAX(2 * came, (double)AHEAD_BYTES) / g->phase.chunk_bytes;
+
+	s->ahead = (unsigned)DR_MIN(DR_MAX(chunks, 2.0), (double)s->win.cap);
+	s->ahead_ns = g->now;
+	s->ahead_bytes = s->now.bytes;
+}
+
 unsigned dr_stream_post_recv(struct dr_stream *s)
 {
 	unsigned n = 0;
@@ -224,10 +273,11 @@ unsigned dr_stream_post_recv(struct dr_stream *s)
 	dr_dassert(!s->sender);
 	if (s->eng->paused)
 		return 0;
-	while (!s->failed && !dr_window_full(&s->win)) {
-		struct dr_span span = { .mem = &s->mem,
-			.off = s->stride * (dr_stream_next_post(s) % s->win.cap),
-			.len = s->eng->chunk_max };
+	measure_ahead(s);
+	while (!s->failed && dr_window_in_flight(&s->win) < s->ahead) {
+		struct dr_span span = {
+			.mem = &s->mem, .off = s->stride * next_buffer(s), .len = s->eng->chunk_max
+		};
 		uint64_t seq;
 		int rc = dr_channel_recv(s->ch, &span, 1, &seq, s->eng->now);
 
@@ -248,10 +298,10 @@ static int fill_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 	struct dr_err e = { 0 };
 
 	if (!g->prm.gpu_buffers) {
-		dr_pattern_fill(slot_data(s, seq), len, base);
+		dr_pattern_fill(chunk_data(s, seq), len, base);
 		return 0;
 	}
-	int rc = dr_gpu_buffers_fill(g->prm.gpu_buffers, slot_data(s, seq), len, base, &e);
+	int rc = dr_gpu_buffers_fill(g->prm.gpu_buffers, chunk_data(s, seq), len, base, &e);
 	if (rc < 0)
 		dr_engine_gpu_failed(g, &e);
 	return rc;
@@ -260,9 +310,9 @@ static int fill_chunk(struct dr_stream *s, uint64_t seq, uint32_t len)
 int dr_stream_post_send(struct dr_stream *s)
 {
 	struct dr_engine *g = s->eng;
-	unsigned i = (unsigned)(dr_stream_next_post(s) % s->win.cap);
+	unsigned i = (unsigned)(dr_stream_next_post(s) % s->win.cap), b;
 	uint32_t len = dr_flight_next(&s->flight, g->phase.message_bytes - s->post_at);
-	struct dr_span span = { .mem = &s->mem, .off = s->stride * i, .len = len };
+	struct dr_span span = { .mem = &s->mem, .len = len };
 	uint64_t seq;
 	int rc;
 
@@ -271,11 +321,13 @@ int dr_stream_post_send(struct dr_stream *s)
 		return -ECANCELED;
 	if (dr_window_full(&s->win) || !len)
 		return -EAGAIN;
-	if (g->phase.verify || s->slot[i].filled < len) {
+	b = next_buffer(s);
+	span.off = s->stride * b;
+	if (g->phase.verify || s->filled[b] < len) {
 		rc = fill_chunk(s, dr_stream_next_post(s), len);
 		if (rc < 0)
 			return rc;
-		s->slot[i].filled = DR_MAX(s->slot[i].filled, len);
+		s->filled[b] = DR_MAX(s->filled[b], len);
 	}
 	rc = dr_channel_send(s->ch, &span, 1, &seq, g->now);
 	if (rc < 0)

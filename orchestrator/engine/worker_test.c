@@ -278,6 +278,25 @@ static void test_rate_limit(void **state)
 	close_both();
 }
 
+/* Of 4 MiB that the window allows, about 1 MiB is posted on a path as short as this. */
+static void receives_are_posted_as_the_path_needs_them(void **state)
+{
+	const struct config c = { .n_gpus = 1, .n_bulk = 1, .window = 16, .chunk_max = 256 << 10 };
+	struct dr_live l;
+
+	(void)state;
+	open_both(&c);
+	dr_worker_live(ends[SERVER].w, 0, 0, &l);
+	begin((struct dr_phase){
+		.message_bytes = 1 << 20, .chunk_bytes = 256 << 10, .verify = true });
+	WAIT(live_rx(SERVER) > 256 << 20);
+	stop_and_expect();
+	dr_worker_live(ends[SERVER].w, 0, 0, &l);
+	print_message("%llu receives are posted\n", (unsigned long long)(l.posted - l.chunks_rx));
+	assert_in_range(l.posted - l.chunks_rx, 2, 12);
+	close_both();
+}
+
 static void test_snapshot(void **state)
 {
 	const struct config c = {
@@ -403,6 +422,7 @@ int main(void)
 		cmocka_unit_test(test_latency),
 		cmocka_unit_test(test_latency_until_stopped),
 		cmocka_unit_test(test_rate_limit),
+		cmocka_unit_test(receives_are_posted_as_the_path_needs_them),
 		cmocka_unit_test(test_snapshot),
 		cmocka_unit_test(test_trace),
 		cmocka_unit_test(a_worker_allocates_on_its_node),

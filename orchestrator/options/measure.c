@@ -72,7 +72,7 @@ static const struct dr_opt rows[] = {
 	  .help = "Maximum number of chunks in flight per channel. Without it, 16 MiB per GPU and direction, and at "
 		  "most 16 chunks per channel; give more for long paths. Without --iters less is in flight on "
 		  "slow paths: what they carry in about 0.1 s." },
-	{ .name = "chunk", .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "256K", .min = 1,
+	{ .name = "chunk", .kind = DR_OPT_SIZE, .arg = "SIZE", .def = "128K", .min = 1,
 	  .max = 64 << 20,
 	  .commands = RUN | DOCTOR, .offset = AT(chunk),
 	  .help = "Chunk size: the unit of sequence numbers, window and acknowledgement. A "

@@ -15,9 +15,9 @@ static void bytes_in_flight(void **state)
 		char args[4][12];
 		uint64_t window;
 	} c[] = {
-		{ { "-N1", "-s64M" }, 16 }, /* chunks of 256 KiB */
-		{ { "-N8", "-s64M" }, 8 },
-		{ { "-N64", "-s64M" }, 1 },
+		{ { "-N8", "-s64M" }, 16 }, /* chunks of 128 KiB */
+		{ { "-N16", "-s64M" }, 8 },
+		{ { "-N64", "-s64M" }, 2 },
 		{ { "-N64", "-s64K" }, 4 },
 		{ { "-N4", "-s64M", "--chunk=64M" }, 1 },
 		{ { "-N64", "-s8" }, 16 },

@@ -159,20 +159,20 @@ refused() {
 
 @test "out of GPU memory, of pinned memory: status 2, with what was asked for, at either end" {
 	gpus_server -g 0
-	DR_FAKE_CUDA=devices=1,memory_mib=8 gives 2 gpus_client -g 0 -q --json=c.json
+	DR_FAKE_CUDA=devices=1,memory_mib=4 gives 2 gpus_client -g 0 -q --json=c.json
 	[[ $output == *"is out of memory: "*" bytes requested"*"--window"* ]]
 	whole c.json
 	DR_FAKE_CUDA=devices=1,fail=cuMemHostAlloc:4 gives 2 gpus_client -g 0 -q
 	[[ $output == *"bytes of pinned host memory"* ]]
 	stop server
-	DR_FAKE_CUDA=devices=1,memory_mib=8 gpus_server -g 0
+	DR_FAKE_CUDA=devices=1,memory_mib=4 gpus_server -g 0
 	tells 2 "is out of memory: " gpus_client -g 0 -q
 	stop server
 }
 
 @test "a server that finds late that it cannot run: both ends say why, and end with its status" {
 	# 1: it opens its GPUs; 9: with the handles of both, it makes their buffers
-	for fail in memory_mib=8 fail=cuMemHostAlloc:1 fail=cuMemHostAlloc:9; do
+	for fail in memory_mib=4 fail=cuMemHostAlloc:1 fail=cuMemHostAlloc:9; do
 		DR_FAKE_CUDA=devices=2,$fail gpus_server -1 -g 0-1 --json=s.json
 		gives 2 gpus_client -g 0-1 -q --json=c.json
 		ends "$server" 2

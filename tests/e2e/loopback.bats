@@ -9,7 +9,7 @@ load usual
 	start_server -1 --json=s.json -v
 	gives 0 client --test bw,lat -D 400ms -i 100ms --verify --json=c.json
 	# The head has what was given and what the figures depend on; -v has the rest.
-	[[ $(tr -s '\n ' ' ' <<<"$output") == *" test=bw,lat gpus=0-1 memory=auto channels=2 chunk=256KiB size=1MiB duration=400ms interval=100ms verify=on transport=tcp json=c.json port=$port GPU 0 "* ]]
+	[[ $(tr -s '\n ' ' ' <<<"$output") == *" test=bw,lat gpus=0-1 memory=auto channels=2 chunk=128KiB size=1MiB duration=400ms interval=100ms verify=on transport=tcp json=c.json port=$port GPU 0 "* ]]
 	ends "$server" 0
 	whole c.json
 	whole s.json
