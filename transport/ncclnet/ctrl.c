@@ -32,6 +32,12 @@ static struct nn_mem slots_of(const struct nn_path *p, const struct nn_queue *l)
 		.len = SLOTS_BYTES };
 }
 
+/* Of the i-th message. */
+static uint8_t *slot_at(const struct nn_mem *slots, unsigned i)
+{
+	return (uint8_t *)slots->base + (size_t)(i % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+}
+
 /* ---- to the peer ---- */
 
 int dr_nn_post_ctrl(struct dr_path *bp, const void *frame, size_t len)
@@ -76,8 +82,7 @@ static int push(struct nn_path *p)
 		;
 	while (rc == 0 && p->ctrl.at < p->ctrl.flushed &&
 		nn_queue_used(&p->out) < NN_CTRL_REQUESTS) {
-		uint8_t *slot = (uint8_t *)mem.base +
-				(size_t)(p->out.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+		uint8_t *slot = slot_at(&mem, p->out.tail);
 
 		size = message_bytes(p);
 		memcpy(slot, p->ctrl.buf + p->ctrl.at, size);
@@ -110,8 +115,7 @@ void dr_nn_ctrl_push(struct nn_path *p)
 static int listen_once(struct nn_path *p)
 {
 	struct nn_mem mem = slots_of(p, &p->in);
-	uint8_t *slot =
-		(uint8_t *)mem.base + (size_t)(p->in.tail % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+	uint8_t *slot = slot_at(&mem, p->in.tail);
 
 	if (p->in.sizeless)
 		memset(slot, 0, NN_CTRL_MESSAGE);
@@ -172,12 +176,12 @@ static void message(struct nn_path *p, const uint8_t *bytes, size_t len)
 
 bool dr_nn_ctrl_pull(struct nn_path *p)
 {
+	const struct nn_mem mem = slots_of(p, &p->in);
 	uint8_t bytes[NN_CTRL_MESSAGE];
 	unsigned n;
 
 	for (n = 0; n < NN_CTRL_REQUESTS && p->state == NN_UP; n++) {
-		const uint8_t *slot = p->slots + SLOTS_BYTES +
-				      (size_t)(p->in.head % NN_CTRL_REQUESTS) * NN_CTRL_MESSAGE;
+		const uint8_t *slot = slot_at(&mem, p->in.head);
 		size_t size = 0;
 		int rc = dr_nn_queue_test(&p->in, &size);
 

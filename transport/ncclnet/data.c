@@ -221,15 +221,6 @@ static int push(struct nn_path *p)
 	return 0;
 }
 
-/* SENT is reported by the next progress. */
-static void sent(struct nn_path *p)
-{
-	const struct nn_part *x = part_at(p, p->done++);
-
-	p->base.st.tx_bytes += x->len;
-	p->base.st.tx_wire += x->len;
-}
-
 /* 1: a part is complete. */
 static int pull_one(struct nn_path *p)
 {
@@ -241,8 +232,10 @@ static int pull_one(struct nn_path *p)
 	if (rc <= 0)
 		return rc;
 	size = sizeless ? x.len : size;
-	if (p->base.par.sender) {
-		sent(p);
+	if (p->base.par.sender) { /* SENT is reported by the next progress */
+		p->done++;
+		p->base.st.tx_bytes += x.len;
+		p->base.st.tx_wire += x.len;
 		return 1;
 	}
 	if (size > x.len) {

@@ -17,13 +17,6 @@
 
 static const int64_t ASK_NS = 5 * DR_NS_PER_S, LEFT_NS = 10 * DR_NS_PER_S;
 
-static struct nn_hello_key key_of(const struct nn_rail *r)
-{
-	return (struct nn_hello_key){
-		.key = r->key, .dialler = r->self.nonce, .listener = r->peer.nonce
-	};
-}
-
 static struct nn_mem hello_of(struct nn_dial *d)
 {
 	return (struct nn_mem){ .base = d->hello, .len = sizeof(d->hello) };
@@ -93,7 +86,7 @@ int dr_nn_dial_start(
 	struct nn_rail *r, const struct nn_hello *hello, int64_t now_ns, struct nn_dial **out)
 {
 	struct nn_dial *d = dr_calloc(1, sizeof(*d));
-	struct nn_hello_key key = key_of(r);
+	struct nn_hello_key key = nn_rail_key(r, true);
 
 	if (!d)
 		return -ENOMEM;
@@ -113,7 +106,7 @@ int dr_nn_dial_start(
 /* 1: the handle has come; 0: not yet; -errno. */
 static int ask(struct nn_rail *r, struct nn_dial *d, int64_t now_ns)
 {
-	struct nn_hello_key key = key_of(r);
+	struct nn_hello_key key = nn_rail_key(r, true);
 	ssize_t n = 0;
 
 	if (now_ns - d->since_ns > ASK_NS)

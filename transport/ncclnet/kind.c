@@ -55,42 +55,29 @@ static const char *warning(const void *params, bool conservative)
 	       "does not stop that, and a plugin that crashes or blocks ends the run";
 }
 
-static void found(const struct dr_rail_params *rail, int dev, const char *name, unsigned version,
+static void found(const struct dr_rail_params *rail, int dev, const struct dr_nccl *n,
 	struct dr_kind_probe *out)
 {
-	struct dr_kind_finding *x;
+	struct dr_kind_finding *x = &out->v[out->n++];
 
-	if (!out)
-		return;
-	x = &out->v[out->n++];
 	*x = (struct dr_kind_finding){ .level = DR_KIND_OK, .check = "nccl" };
 	snprintf(x->text, sizeof(x->text), "%s is device %d of plugin %.60s, interface v%u",
-		rail->ifname, dev, name, version);
-}
-
-static int probe_here(const struct dr_nccl_host *h, const struct dr_rail_params *rail,
-	struct dr_kind_probe *out, struct dr_err *e)
-{
-	const struct dr_nccl *n = dr_nccl_host_plugin(h);
-	struct dr_nccl_device dev;
-	int rc = dr_nccl_host_device(h, rail->ifname, &dev, e);
-
-	if (rc == 0)
-		found(rail, dev.dev, n->name, n->version, out);
-	return rc;
+		rail->ifname, dev, n->name, n->version);
 }
 
 static int probe(const struct dr_rail_params *rail, const void *params, struct dr_kind_probe *out,
 	struct dr_err *e)
 {
 	const struct dr_nccl_params *p = params;
+	struct dr_nccl_device dev;
 	struct dr_nccl_host *h;
-	int rc;
+	int rc = dr_nccl_host_get(p->file, p->version, &h, e);
 
-	rc = dr_nccl_host_get(p->file, p->version, &h, e);
 	if (rc)
 		return rc;
-	rc = probe_here(h, rail, out, e);
+	rc = dr_nccl_host_device(h, rail->ifname, &dev, e);
+	if (rc == 0 && out)
+		found(rail, dev.dev, dr_nccl_host_plugin(h), out);
 	dr_nccl_host_put(h);
 	return rc;
 }

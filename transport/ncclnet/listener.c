@@ -120,9 +120,7 @@ static int make_listener(
 /* -EAGAIN: there is no listener yet. */
 static int answer(struct nn_rail *r, struct nn_asker *a, int64_t now_ns)
 {
-	struct nn_hello_key key = {
-		.key = r->key, .dialler = r->peer.nonce, .listener = r->self.nonce
-	};
+	struct nn_hello_key key = nn_rail_key(r, false);
 	uint8_t handle[NCCL_NET_HANDLE_BYTES] = { 0 }, reply[NN_REPLY_LEN];
 	const char *why = "?";
 	struct nn_hello hello;

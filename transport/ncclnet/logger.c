@@ -14,25 +14,20 @@
 
 static _Atomic int filter_level;
 
+/* By their level. */
+static const char *const names[] = { "NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE" };
+
 enum nccl_log_level dr_nccl_log_level(const char *debug)
 {
-	static const struct {
-		const char *name;
-		enum nccl_log_level level;
-	} levels[] = { { "VERSION", NCCL_LOG_VERSION }, { "WARN", NCCL_LOG_WARN },
-		{ "INFO", NCCL_LOG_INFO }, { "ABORT", NCCL_LOG_ABORT },
-		{ "TRACE", NCCL_LOG_TRACE } };
-
-	for (size_t i = 0; debug && i < DR_ARRAY_LEN(levels); i++)
-		if (strcasecmp(debug, levels[i].name) == 0)
-			return levels[i].level;
+	for (size_t i = 0; debug && i < DR_ARRAY_LEN(names); i++)
+		if (strcasecmp(debug, names[i]) == 0)
+			return (enum nccl_log_level)i;
 	return NCCL_LOG_NONE;
 }
 
 __attribute__((format(printf, 5, 6))) static void log_line(enum nccl_log_level level,
 	unsigned long flags, const char *file, int line, const char *fmt, ...)
 {
-	static const char *const names[] = { "NONE", "VERSION", "WARN", "INFO", "ABORT", "TRACE" };
 	char text[900];
 	va_list ap;
 

@@ -223,6 +223,14 @@ static inline void nn_rail_enter(const struct nn_rail *r)
 		(void)r->gpu.ops->enter(r->gpu.arg, NULL);
 }
 
+/* Of a HELLO of this end, or of the peer. */
+static inline struct nn_hello_key nn_rail_key(const struct nn_rail *r, bool dialler)
+{
+	return (struct nn_hello_key){ .key = r->key,
+		.dialler = dialler ? r->self.nonce : r->peer.nonce,
+		.listener = dialler ? r->peer.nonce : r->self.nonce };
+}
+
 int dr_nn_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e);
 int dr_nn_rail_handle(struct dr_rail *br, void *buf, size_t cap);
 int dr_nn_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct dr_err *e);

@@ -226,14 +226,6 @@ static void run_up(struct nn_path *p)
 		nn_path_rail(p)->moved_ns = p->base.now_ns;
 }
 
-static void drain_data(struct nn_path *p)
-{
-	p->broken = 0;
-	dr_nn_data_pull(p);
-	if (p->state == NN_DRAINING && p->base.par.sender)
-		dr_nn_report_sent(p);
-}
-
 static void abort_path(struct nn_path *p)
 {
 	close_comms(p);
@@ -244,7 +236,10 @@ static void drain(struct nn_path *p)
 {
 	bool late = p->base.now_ns >= p->fence_deadline_ns;
 
-	drain_data(p);
+	p->broken = 0;
+	dr_nn_data_pull(p);
+	if (p->state == NN_DRAINING && p->base.par.sender)
+		dr_nn_report_sent(p);
 	if (p->state == NN_DRAINING && (nn_queue_used(&p->data) == 0 || p->broken || late))
 		abort_path(p);
 }

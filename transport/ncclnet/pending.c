@@ -116,9 +116,7 @@ static struct nn_path *path_for(const struct nn_rail *r, const struct nn_hello *
 /* The HELLO of a pending comm came. False: the comm goes. */
 static bool greet(struct nn_rail *r, struct nn_pending *g, int64_t now_ns)
 {
-	struct nn_hello_key key = {
-		.key = r->key, .dialler = r->peer.nonce, .listener = r->self.nonce
-	};
+	struct nn_hello_key key = nn_rail_key(r, false);
 	struct dr_event ev = { .kind = DR_EV_INCOMING };
 	const char *why = "?";
 	struct nn_path *p;

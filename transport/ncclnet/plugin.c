@@ -16,6 +16,10 @@
  * a function is cast.
  */
 
+/* clang-format off */
+#define NEED(member)                                                                               \
+	if (!n->missing && !t->member)                                                             \
+		n->missing = #member;
 #define TAKE(v, INIT, PROPERTIES, LISTEN, CONNECT, ACCEPT, REG, MOVE, ...)                         \
 	static void take_##v(struct dr_nccl *n, const void *table)                                 \
 	{                                                                                          \
@@ -38,33 +42,17 @@
 		n->close_send = t->closeSend;                                                      \
 		n->close_recv = t->closeRecv;                                                      \
 		n->close_listen = t->closeListen;                                                  \
-		n->missing = !t->name		 ? "name"                                          \
-			     : !t->init		 ? "init"                                          \
-			     : !t->devices	 ? "devices"                                       \
-			     : !t->getProperties ? "getProperties"                                 \
-			     : !t->listen	 ? "listen"                                        \
-			     : !t->connect	 ? "connect"                                       \
-			     : !t->accept	 ? "accept"                                        \
-			     : !t->regMr	 ? "regMr"                                         \
-			     : !t->deregMr	 ? "deregMr"                                       \
-			     : !t->isend	 ? "isend"                                         \
-			     : !t->irecv	 ? "irecv"                                         \
-			     : !t->test		 ? "test"                                          \
-			     : !t->closeSend	 ? "closeSend"                                     \
-			     : !t->closeRecv	 ? "closeRecv"                                     \
-			     : !t->closeListen	 ? "closeListen"                                   \
-						 : NULL;                                             \
+		n->missing = NULL;                                                                 \
+		NEED(name) NEED(init) NEED(devices) NEED(getProperties) NEED(listen) NEED(connect) \
+		NEED(accept) NEED(regMr) NEED(deregMr) NEED(isend) NEED(irecv) NEED(test)          \
+		NEED(closeSend) NEED(closeRecv) NEED(closeListen)                                  \
 		__VA_ARGS__                                                                        \
 	}
 #define CONSUMED n->consumed = t->irecvConsumed;
 /* NCCL calls finalize of these versions without looking. */
-#define FINALIZE                                                                                   \
-	n->finalize = t->finalize;                                                                 \
-	if (!n->missing && !t->finalize)                                                           \
-		n->missing = "finalize";
+#define FINALIZE n->finalize = t->finalize; NEED(finalize)
 
 /* Of each version: members of struct dr_nccl with the types of its functions, what else it has. */
-/* clang-format off */
 TAKE(v6, plain, v6, plain, plain, plain, narrow, narrow)
 TAKE(v7, plain, v7, plain, device, device, narrow, narrow, CONSUMED)
 TAKE(v8, plain, v8, plain, device, device, wide, narrow, CONSUMED)

@@ -18,73 +18,52 @@ union any {
 	unsigned char bytes[sizeof(struct nccl_net_properties_v12) + 64];
 };
 
-#define HEAD(p)                                                                                    \
-	(out->name = (p)->name, out->pci_path = (p)->pciPath, out->guid = (p)->guid,               \
-		out->ptr_support = (p)->ptrSupport, out->speed_mbps = (p)->speed,                  \
-		out->port = (p)->port, out->max_comms = (p)->maxComms,                             \
-		out->max_recvs = (p)->maxRecvs)
-#define DEVICE(p)                                                                                  \
-	(out->device_type = (p)->netDeviceType, out->device_version = (p)->netDeviceVersion)
-#define SIZES(p)                                                                                   \
-	(out->reg_is_global = (p)->regIsGlobal, out->force_flush = (p)->forceFlush,                \
-		out->ndevs = (p)->vProps.ndevs, out->p2p_bytes = (p)->maxP2pBytes)
-
-static enum nccl_result ask(const struct dr_nccl *n, int dev, union any *p)
-{
-	switch (n->version) {
-	case 6:
-		return n->properties.v6(dev, &p->v6);
-	case 7:
-		return n->properties.v7(dev, &p->v7);
-	case 8:
-		return n->properties.v8(dev, &p->v8);
-	case 9:
-	case 10:
-		return n->properties.v9(dev, &p->v9);
-	case 11:
-		return n->properties.v11(dev, &p->v11);
-	default:
-		return n->properties.v12(dev, &p->v12);
+/* Per version: asks the plugin, and copies what its struct has. */
+#define READ(v, ...)                                                                               \
+	static enum nccl_result read_##v(                                                          \
+		const struct dr_nccl *n, int dev, union any *u, struct dr_nccl_properties *out)    \
+	{                                                                                          \
+		struct nccl_net_properties_##v *p = &u->v;                                         \
+		enum nccl_result rc = n->properties.v(dev, p);                                     \
+                                                                                                   \
+		if (rc != NCCL_SUCCESS)                                                            \
+			return rc;                                                                 \
+		out->name = p->name;                                                               \
+		out->pci_path = p->pciPath;                                                        \
+		out->guid = p->guid;                                                               \
+		out->ptr_support = p->ptrSupport;                                                  \
+		out->speed_mbps = p->speed;                                                        \
+		out->port = p->port;                                                               \
+		out->max_comms = p->maxComms;                                                      \
+		out->max_recvs = p->maxRecvs;                                                      \
+		__VA_ARGS__                                                                        \
+		return rc;                                                                         \
 	}
-}
+#define DEVICE                                                                                     \
+	out->device_type = p->netDeviceType;                                                       \
+	out->device_version = p->netDeviceVersion;
+#define GLOBAL out->reg_is_global = p->regIsGlobal;
+#define SIZES                                                                                      \
+	out->force_flush = p->forceFlush;                                                          \
+	out->ndevs = p->vProps.ndevs;                                                              \
+	out->p2p_bytes = p->maxP2pBytes;
+#define MULTI out->multi_request = p->maxMultiRequestSize;
 
-static size_t bytes_of(unsigned version)
-{
-	static const size_t bytes[] = { sizeof(struct nccl_net_properties_v6),
-		sizeof(struct nccl_net_properties_v7), sizeof(struct nccl_net_properties_v8),
-		sizeof(struct nccl_net_properties_v9), sizeof(struct nccl_net_properties_v9),
-		sizeof(struct nccl_net_properties_v11), sizeof(struct nccl_net_properties_v12) };
-
-	return bytes[version - DR_NCCL_OLDEST];
-}
-
-static void copy(unsigned version, const union any *p, struct dr_nccl_properties *out)
-{
-	if (version == 6) {
-		HEAD(&p->v6);
-	} else if (version == 7) {
-		HEAD(&p->v7);
-		DEVICE(&p->v7);
-	} else if (version == 8) {
-		HEAD(&p->v8);
-		DEVICE(&p->v8);
-		out->reg_is_global = p->v8.regIsGlobal;
-	} else if (version < 11) {
-		HEAD(&p->v9);
-		DEVICE(&p->v9);
-		SIZES(&p->v9);
-	} else if (version == 11) {
-		HEAD(&p->v11);
-		DEVICE(&p->v11);
-		SIZES(&p->v11);
-		out->multi_request = p->v11.maxMultiRequestSize;
-	} else {
-		HEAD(&p->v12);
-		DEVICE(&p->v12);
-		SIZES(&p->v12);
-		out->multi_request = p->v12.maxMultiRequestSize;
-	}
-}
+/* clang-format off */
+READ(v6)
+READ(v7, DEVICE)
+READ(v8, DEVICE GLOBAL)
+READ(v9, DEVICE GLOBAL SIZES)
+READ(v11, DEVICE GLOBAL SIZES MULTI)
+READ(v12, DEVICE GLOBAL SIZES MULTI)
+#define VERSION(v) { sizeof(struct nccl_net_properties_##v), read_##v }
+static const struct {
+	size_t bytes;
+	enum nccl_result (*read)(
+		const struct dr_nccl *n, int dev, union any *u, struct dr_nccl_properties *out);
+} versions[] = { VERSION(v6), VERSION(v7), VERSION(v8), VERSION(v9), VERSION(v9), VERSION(v11),
+	VERSION(v12) };
+/* clang-format on */
 
 static const char *find_unset(const struct dr_nccl_properties *p)
 {
@@ -118,12 +97,10 @@ enum nccl_result dr_nccl_properties(
 	*out = (struct dr_nccl_properties){
 		.ndevs = 1, .p2p_bytes = NCCL_NET_BYTES_MAX, .multi_request = 1
 	};
-	rc = ask(n, dev, &p);
-	for (size_t i = bytes_of(n->version); i < sizeof(p); i++)
+	rc = versions[n->version - DR_NCCL_OLDEST].read(n, dev, &p, out);
+	for (size_t i = versions[n->version - DR_NCCL_OLDEST].bytes; i < sizeof(p); i++)
 		out->past_end = out->past_end || p.bytes[i] != PATTERN;
-	if (rc == NCCL_SUCCESS) {
-		copy(n->version, &p, out);
+	if (rc == NCCL_SUCCESS)
 		out->unset = find_unset(out);
-	}
 	return rc;
 }

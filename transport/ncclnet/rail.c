@@ -172,22 +172,15 @@ static int use_unpack(struct nn_rail *r, const struct dr_nccl_params *k, struct 
 	return r->gpu.ops ? r->gpu.ops->prepare(r->gpu.arg, e) : 0;
 }
 
-static int open_plugin(
-	struct nn_rail *r, const struct dr_nccl_params *k, const char *ifname, struct dr_err *e)
+static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
 {
+	const struct dr_nccl_params *k = p->kind_params;
 	int rc = dr_nccl_host_get(k ? k->file : NULL, k ? k->version : 0, &r->host, e);
 
 	if (rc)
 		return rc;
 	r->n = dr_nccl_host_plugin(r->host);
-	return dr_nccl_host_device(r->host, ifname, &r->dev, e);
-}
-
-static int open_rail(struct nn_rail *r, const struct dr_rail_params *p, struct dr_err *e)
-{
-	const struct dr_nccl_params *k = p->kind_params;
-	int rc = open_plugin(r, k, p->ifname ? p->ifname : "", e);
-
+	rc = dr_nccl_host_device(r->host, p->ifname ? p->ifname : "", &r->dev, e);
 	if (!rc && !p->alone)
 		tell_backup(r->n->name);
 	if (!rc && k && r->dev.cuda)

@@ -20,6 +20,8 @@ static int failed(struct nn_queue *l, const char *call, int rc)
 	l->failed = call;
 	return rc == NCCL_REMOTE_ERROR ? -ECONNRESET : -EIO;
 }
+#define CALL(l, call, expression)                                                                  \
+	((l)->calls++, failed(l, call, NN_CALL((l)->n->name, call, expression)))
 
 void dr_nn_queue_open(
 	struct nn_queue *l, const struct dr_nccl *n, void *comm, bool sends, unsigned limit)
@@ -86,14 +88,10 @@ static int register_at(struct nn_queue *l, const struct dr_mr *mr, struct dr_ncc
 {
 	int type = mr && mr->cuda ? NCCL_PTR_CUDA : NCCL_PTR_HOST;
 
-	l->calls++;
 	if (mr && mr->dmabuf && l->n->reg_dmabuf)
-		return failed(l, "regMrDmaBuf",
-			NN_CALL(l->n->name, "regMrDmaBuf",
-				dr_nccl_reg_dmabuf(
-					l->n, l->comm, b, mr->dmabuf_fd, mr->dmabuf_off)));
-	return failed(
-		l, "regMr", NN_CALL(l->n->name, "regMr", dr_nccl_reg(l->n, l->comm, b, type)));
+		return CALL(l, "regMrDmaBuf",
+			dr_nccl_reg_dmabuf(l->n, l->comm, b, mr->dmabuf_fd, mr->dmabuf_off));
+	return CALL(l, "regMr", dr_nccl_reg(l->n, l->comm, b, type));
 }
 
 static int add(struct nn_queue *l, const struct nn_mem *mem, struct nn_reg **out)
@@ -118,10 +116,8 @@ static int add(struct nn_queue *l, const struct nn_mem *mem, struct nn_reg **out
 static int dereg_first(struct nn_queue *l)
 {
 	struct nn_reg *r = l->regs;
-	int rc = failed(
-		l, "deregMr", NN_CALL(l->n->name, "deregMr", l->n->dereg_mr(l->comm, r->mhandle)));
+	int rc = CALL(l, "deregMr", l->n->dereg_mr(l->comm, r->mhandle));
 
-	l->calls++;
 	l->regs = r->next;
 	dr_free(r);
 	return rc;
@@ -155,13 +151,8 @@ int dr_nn_queue_post(
 	if (rc)
 		return rc;
 	b.mhandle = reg->mhandle;
-	l->calls++;
-	rc = l->sends ? failed(l, "isend",
-				NN_CALL(l->n->name, "isend",
-					dr_nccl_isend(l->n, l->comm, &b, &request)))
-		      : failed(l, "irecv",
-				NN_CALL(l->n->name, "irecv",
-					dr_nccl_irecv(l->n, l->comm, 1, &b, &request)));
+	rc = l->sends ? CALL(l, "isend", dr_nccl_isend(l->n, l->comm, &b, &request))
+		      : CALL(l, "irecv", dr_nccl_irecv(l->n, l->comm, 1, &b, &request));
 	if (rc)
 		return rc;
 	if (request == DR_NCCL_UNSET) {
@@ -188,8 +179,7 @@ static int test_next(struct nn_queue *l)
 	int sizes[SIZES], done = 0, rc;
 
 	memset(sizes, -1, sizeof(sizes));
-	l->calls++;
-	rc = failed(l, "test", NN_CALL(l->n->name, "test", l->n->test(q->request, &done, sizes)));
+	rc = CALL(l, "test", l->n->test(q->request, &done, sizes));
 	if (rc || !done)
 		return rc;
 	if (!l->sends && l->tested == 0)
@@ -249,9 +239,7 @@ static int start_flush(struct nn_queue *l, struct nn_request *q)
 
 	if (q->size == 0)
 		return 0;
-	l->calls++;
-	rc = failed(l, "iflush",
-		NN_CALL(l->n->name, "iflush", dr_nccl_flush(l->n, l->comm, &b, &q->flushing)));
+	rc = CALL(l, "iflush", dr_nccl_flush(l->n, l->comm, &b, &q->flushing));
 	if (rc == 0 && q->flushing == DR_NCCL_UNSET) {
 		l->failed = "iflush without a request";
 		rc = -EIO;
@@ -266,9 +254,7 @@ static int flushed(struct nn_queue *l, struct nn_request *q)
 
 	if (!q->flushing)
 		return 1;
-	l->calls++;
-	rc = failed(l, "test of a flush",
-		NN_CALL(l->n->name, "test", l->n->test(q->flushing, &done, NULL)));
+	rc = CALL(l, "test of a flush", l->n->test(q->flushing, &done, NULL));
 	if (rc || !done)
 		return rc;
 	q->flushing = NULL;
@@ -317,12 +303,8 @@ static int consume(struct nn_queue *l, size_t *size)
 	const struct nn_request *q = request_at(l, l->head);
 	int rc = 0;
 
-	if (l->n->consumed) {
-		l->calls++;
-		rc = failed(l, "irecvConsumed",
-			NN_CALL(l->n->name, "irecvConsumed",
-				l->n->consumed(l->comm, 1, q->request)));
-	}
+	if (l->n->consumed)
+		rc = CALL(l, "irecvConsumed", l->n->consumed(l->comm, 1, q->request));
 	*size = (size_t)q->size;
 	return rc;
 }
@@ -388,11 +370,8 @@ int dr_nn_queue_close(struct nn_queue *l)
 		err = dereg_first(l);
 		rc = rc ? rc : err;
 	}
-	err = l->sends ? failed(l, "closeSend",
-				 NN_CALL(l->n->name, "closeSend", l->n->close_send(l->comm)))
-		       : failed(l, "closeRecv",
-				 NN_CALL(l->n->name, "closeRecv", l->n->close_recv(l->comm)));
-	l->calls++;
+	err = l->sends ? CALL(l, "closeSend", l->n->close_send(l->comm))
+		       : CALL(l, "closeRecv", l->n->close_recv(l->comm));
 	l->comm = NULL;
 	if (!err)
 		dr_free(l->device);
