@@ -103,17 +103,13 @@ bool plugin_leave(struct probe *p, enum plugin_call c, int rc)
 			"%s took %lld ms; NCCL calls it from its service thread", call_names[c],
 			(long long)(took / DR_NS_PER_MS));
 	} else if (!may_block(c) && took > BLOCK_NS) {
-		plugin_found(p->sh, RULE_BLOCKS, "%s took %lld ms; it must not wait", call_names[c],
-			(long long)(took / DR_NS_PER_MS));
-		p->dead = true;
-		return false;
+		return plugin_broken(p, RULE_BLOCKS, "%s took %lld ms; it must not wait",
+			call_names[c], (long long)(took / DR_NS_PER_MS));
 	}
 	if (rc == NCCL_SUCCESS)
 		return true;
-	plugin_found(p->sh, RULE_ERROR, "%s returned %d, %s", call_names[c], rc,
+	return plugin_broken(p, RULE_ERROR, "%s returned %d, %s", call_names[c], rc,
 		dr_nccl_result_name((enum nccl_result)rc));
-	p->dead = true;
-	return false;
 }
 
 bool plugin_start(struct probe *p)

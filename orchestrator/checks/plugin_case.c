@@ -224,20 +224,22 @@ static void mixed(struct exchange *x, unsigned group)
 	}
 }
 
-static void window(struct probe *p)
+static void in_flight(struct probe *p, enum first first)
 {
-	struct exchange x = { .rounds = 6, .first = FIRST_RECEIVES };
+	struct exchange x = { .rounds = 6, .first = first };
 
 	mixed(&x, 1);
 	with_pair(p, &x);
 }
 
+static void window(struct probe *p)
+{
+	in_flight(p, FIRST_RECEIVES);
+}
+
 static void unexpected(struct probe *p)
 {
-	struct exchange x = { .rounds = 6, .first = FIRST_SENDS };
-
-	mixed(&x, 1);
-	with_pair(p, &x);
+	in_flight(p, FIRST_SENDS);
 }
 
 /* More messages than a plugin has requests. */
@@ -272,21 +274,20 @@ static void grouped(struct probe *p)
 /* Two comms, one in each direction of two processes, at the same time. */
 static void both_ways(struct probe *p)
 {
-	const struct exchange x[2] = { { .n = 8, .rounds = 4, .group = 1, .key = 0 },
+	struct exchange x[2] = { { .n = 8, .rounds = 4, .group = 1, .key = 0 },
 		{ .n = 8, .rounds = 4, .group = 1, .key = 100000 } };
-	struct exchange y[2] = { x[0], x[1] };
 	struct pair c[2] = { { .send = NULL } };
 	struct run r[2];
 	bool more[2] = { true, true };
 
 	for (int i = 0; i < 2; i++) {
-		for (unsigned k = 0; k < y[i].n; k++)
-			y[i].m[k] = (struct message){ MIB, MIB };
+		for (unsigned k = 0; k < x[i].n; k++)
+			x[i].m[k] = (struct message){ MIB, MIB };
 		if (!pair_open(p, &c[i]))
 			return;
 	}
 	for (int i = 0; i < 2; i++)
-		if (!run_open(&r[i], p, &c[i], &y[i]))
+		if (!run_open(&r[i], p, &c[i], &x[i]))
 			return;
 	while ((more[0] || more[1]) && !p->dead)
 		for (int i = 0; i < 2 && !p->dead; i++)

@@ -26,15 +26,10 @@ enum { SPIN = 64, SETTLE_TURNS = 64, POISON = 0x77, EARLY_MS = 20, NO_SIZE = INT
 
 /* ---- waiting ---- */
 
-static void pause_progress(const struct probe *p, struct pause *w)
+void pause_start(const struct probe *p, struct pause *w)
 {
 	w->end_ns = dr_now_ns() + p->opt->call_limit_ns;
 	w->turns = 0;
-}
-
-void pause_start(const struct probe *p, struct pause *w)
-{
-	pause_progress(p, w);
 }
 
 bool pause_turn(struct pause *w)
@@ -48,17 +43,13 @@ bool pause_turn(struct pause *w)
 
 bool region_open(struct probe *p, void *comm, size_t len, struct region *r)
 {
-	int rc;
-
 	*r = (struct region){ .b = { .data = dr_pages_alloc(len), .size = len }, .comm = comm };
 	if (!r->b.data) {
 		dr_err_set(&p->sh->err, -ENOMEM, "no memory for messages");
 		p->dead = true;
 		return false;
 	}
-	plugin_enter(p, CALL_REG);
-	rc = dr_nccl_reg(&p->n, comm, &r->b, NCCL_PTR_HOST);
-	return plugin_leave(p, CALL_REG, rc);
+	return CALL(p, CALL_REG, dr_nccl_reg(&p->n, comm, &r->b, NCCL_PTR_HOST));
 }
 
 bool region_dereg(struct probe *p, struct region *r)
@@ -78,9 +69,7 @@ static bool was_written(struct probe *p, enum plugin_call c, const void *pointer
 {
 	if (pointer != DR_NCCL_UNSET)
 		return true;
-	plugin_found(p->sh, RULE_UNSET, "%s did not write %s", plugin_call_name(c), what);
-	p->dead = true;
-	return false;
+	return plugin_broken(p, RULE_UNSET, "%s did not write %s", plugin_call_name(c), what);
 }
 
 static bool dial(struct probe *p, unsigned char *handle, void **comm)
@@ -101,13 +90,10 @@ static bool admit(struct probe *p, void *listener, void **comm)
 static bool handle_kept(struct probe *p, const unsigned char *handle, enum plugin_call c)
 {
 	for (int i = 0; i < HANDLE_GUARD; i++)
-		if (handle[NCCL_NET_HANDLE_BYTES + i] != POISON) {
-			plugin_found(p->sh, RULE_HANDLE,
+		if (handle[NCCL_NET_HANDLE_BYTES + i] != POISON)
+			return plugin_broken(p, RULE_HANDLE,
 				"%s wrote byte %d of the handle, which has %d", plugin_call_name(c),
 				NCCL_NET_HANDLE_BYTES + i, NCCL_NET_HANDLE_BYTES);
-			p->dead = true;
-			return false;
-		}
 	return true;
 }
 
@@ -135,10 +121,8 @@ static void *admit_all(void *arg)
 
 static bool no_comm(struct probe *p, const char *who)
 {
-	plugin_found(p->sh, RULE_CONNECT, "%s gave no comm within %lld ms", who,
+	return plugin_broken(p, RULE_CONNECT, "%s gave no comm within %lld ms", who,
 		(long long)(p->opt->call_limit_ns / DR_NS_PER_MS));
-	p->dead = true;
-	return false;
 }
 
 /* Nobody has called connect: accept gives no comm, or waits. */
@@ -217,11 +201,8 @@ bool pair_open(struct probe *p, struct pair *c)
 		!was_written(p, CALL_LISTEN, listener, "*listenComm") ||
 		!handle_kept(p, handle, CALL_LISTEN))
 		return false;
-	if (!listener) {
-		plugin_found(p->sh, RULE_NULL, "listen succeeded with *listenComm NULL");
-		p->dead = true;
-		return false;
-	}
+	if (!listener)
+		return plugin_broken(p, RULE_NULL, "listen succeeded with *listenComm NULL");
 	return meet_in_threads(p, listener, handle, c) &&
 	       CALL(p, CALL_CLOSE_LISTEN, p->n.close_listen(listener));
 }
@@ -280,7 +261,7 @@ static void round_start(struct run *r)
 	memset(r->to.b.data, POISON, r->to.b.size);
 	for (unsigned i = 0; i < r->x->n; i++)
 		dr_pattern_fill(place(r, &r->from, i), r->x->m[i].sent, key_of(r, i));
-	pause_progress(r->p, &r->pause);
+	pause_start(r->p, &r->pause);
 }
 
 bool run_open(struct run *r, struct probe *p, const struct pair *c, const struct exchange *x)
@@ -364,11 +345,9 @@ static bool test(struct run *r, void *request, int *sizes)
 
 	if (!CALL(r->p, CALL_TEST, r->p->n.test(request, &done, sizes)))
 		return false;
-	if (done != WILD)
-		return done != 0;
-	plugin_found(r->p->sh, RULE_UNSET, "test did not write *done");
-	r->p->dead = true;
-	return false;
+	if (done == WILD)
+		return plugin_broken(r->p, RULE_UNSET, "test did not write *done");
+	return done != 0;
 }
 
 static bool test_send(struct run *r)
@@ -557,7 +536,7 @@ bool run_step(struct run *r)
 			return false;
 		round_start(r);
 	} else if (moved) {
-		pause_progress(r->p, &r->pause);
+		pause_start(r->p, &r->pause);
 	} else if (!pause_turn(&r->pause)) {
 		name_stall(r);
 	}

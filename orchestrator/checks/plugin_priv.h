@@ -106,6 +106,8 @@ struct probe {
 
 void plugin_found(struct plugin_shared *sh, enum plugin_rule r, const char *fmt, ...)
 	DR_PRINTF(3, 4);
+/* After which nothing else is called. False. */
+#define plugin_broken(p, ...) (plugin_found((p)->sh, __VA_ARGS__), (p)->dead = true, false)
 
 /* A call of the plugin. What it may return beside success is the caller's to say; see plugin_call.c. */
 #define CALL(p, c, expr) (plugin_enter(p, c), plugin_leave(p, c, (int)(expr)))
