@@ -11,11 +11,6 @@
 #include "orchestrator/checks/compare_priv.h"
 #include "orchestrator/output/parts.h"
 
-static bool higher_is_better(const struct compare_figure *f)
-{
-	return f->quantity == QUANTITY_BANDWIDTH;
-}
-
 static double weight_of(int group)
 {
 	return group == GROUP_TOTAL ? GROUPS - 1 : 1;
@@ -60,7 +55,8 @@ static int result_of(const struct compare_figure *f, double tolerance)
 		return RESULT_FEW;
 	if (!lower && !higher)
 		return RESULT_SAME;
-	return higher == higher_is_better(f) ? RESULT_BETTER : RESULT_WORSE;
+	/* Of bandwidth more is better, of all else less. */
+	return higher == (f->quantity == QUANTITY_BANDWIDTH) ? RESULT_BETTER : RESULT_WORSE;
 }
 
 static void judge(struct compare *c, struct compare_figure *f)

@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "orchestrator/checks/peer.h"
 #include "orchestrator/fault/options.h"
 #include "orchestrator/output/parts.h"
@@ -29,7 +30,7 @@ static bool stop(
 	struct dr_finding *x = dr_findings_error(&v->d.f, DR_SEVERITY_FAIL, check, NULL, e);
 
 	if (!x->remedy[0])
-		dr_finding_remedy(x, remedy);
+		dr_text_copy(x->remedy, sizeof(x->remedy), remedy);
 	v->status = status;
 	return false;
 }

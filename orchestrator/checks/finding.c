@@ -77,11 +77,6 @@ struct dr_finding *dr_findings_error(struct dr_findings *f, enum dr_severity s, 
 	return x;
 }
 
-void dr_finding_remedy(struct dr_finding *x, const char *text)
-{
-	dr_text_copy(x->remedy, sizeof(x->remedy), text);
-}
-
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s)
 {
 	size_t n = 0;

@@ -53,7 +53,6 @@ void dr_findings_unreadable(struct dr_findings *f, const char *check, const char
 /* A row for an error, whose text has the form "what failed: why; what to do". */
 struct dr_finding *dr_findings_error(struct dr_findings *f, enum dr_severity s, const char *check,
 	const char *where, const struct dr_err *e);
-void dr_finding_remedy(struct dr_finding *x, const char *text);
 
 size_t dr_findings_count(const struct dr_findings *f, enum dr_severity s);
 

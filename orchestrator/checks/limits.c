@@ -45,14 +45,12 @@ static bool limit_of(
 	return known;
 }
 
-static bool capabilities(const struct dr_doctor *d, uint64_t *out)
+/* 1: this process has the capability; 0: not; -1: unknown. */
+static int may(const struct dr_doctor *d, int bit)
 {
-	return number_at(d, "status", "\nCapEff:", 16, false, out);
-}
+	uint64_t caps;
 
-static bool may(uint64_t caps, int bit)
-{
-	return caps >> bit & 1;
+	return number_at(d, "status", "\nCapEff:", 16, false, &caps) ? (int)(caps >> bit & 1) : -1;
 }
 
 /* In units of bytes exact, never rounded: users compare the value with `ulimit -l`. */
@@ -73,7 +71,7 @@ void dr_check_memlock(struct dr_doctor *d)
 	const struct dr_doctor_run *run = &d->run;
 	uint64_t buffers = (uint64_t)run->gpus * run->channels * run->window * run->chunk_bytes;
 	/* The kernel counts pinned pages once per registration; every buffer is registered on two rails. */
-	uint64_t need = 2 * buffers, limit, caps = 0;
+	uint64_t need = 2 * buffers, limit;
 	bool bypass = run->kind->bypass;
 	char have[32], want[32];
 
@@ -81,7 +79,7 @@ void dr_check_memlock(struct dr_doctor *d)
 		return;
 	limit_text(limit, true, have, sizeof(have));
 	limit_text(need, true, want, sizeof(want));
-	if (limit >= need || (capabilities(d, &caps) && may(caps, CAP_IPC_LOCK_BIT))) {
+	if (limit >= need || may(d, CAP_IPC_LOCK_BIT) > 0) {
 		dr_find_ok(d, "memlock", NULL, "locked memory: %s%s", have,
 			limit >= need ? "" : ", not enforced: IPC_LOCK");
 		return;
@@ -139,13 +137,11 @@ void dr_check_cpu_quota(struct dr_doctor *d)
 
 void dr_check_capabilities(struct dr_doctor *d)
 {
-	uint64_t caps;
+	int admin = may(d, CAP_NET_ADMIN_BIT);
 
-	if (!capabilities(d, &caps)) {
+	if (admin < 0)
 		dr_findings_unreadable(&d->f, "capabilities", "/proc/self/status");
-		return;
-	}
-	if (may(caps, CAP_NET_ADMIN_BIT))
+	else if (admin)
 		dr_find_ok(d, "capabilities", NULL,
 			"NET_ADMIN is present: faults can be injected at this end");
 	else

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/units.h"
 #include "orchestrator/checks/doctor_priv.h"
 #include "orchestrator/session/unused.h"
 #include "topology/reach.h"
@@ -9,11 +10,9 @@
 void dr_check_rail_count(struct dr_doctor *d)
 {
 	char names[96] = "";
-	size_t at = 0;
 
-	for (unsigned i = 0; i < d->n && at < sizeof(names); i++)
-		at += (size_t)snprintf(names + at, sizeof(names) - at, "%s%s", i ? ", " : "",
-			d->nic[i].rail.ifname);
+	for (unsigned i = 0; i < d->n; i++)
+		dr_append(names, sizeof(names), "%s%s", i ? ", " : "", d->nic[i].rail.ifname);
 	if (d->n >= 2)
 		dr_find_ok(d, "rails", NULL, "%u rails: %s", d->n, names);
 	else

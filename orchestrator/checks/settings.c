@@ -70,18 +70,13 @@ static void check_nic(struct dr_doctor *d, unsigned i, const struct dr_settings_
 	}
 }
 
-static bool tells(const struct dr_settings *s)
-{
-	return *s->congestion_control || s->rmem_max || s->wmem_max;
-}
-
 void dr_check_peer_settings(
 	struct dr_doctor *d, const struct dr_settings *own, const struct dr_probe *probe)
 {
 	const struct dr_settings *peer = &probe->peer.settings;
 	size_t before = d->f.n;
 
-	if (!tells(peer)) {
+	if (!*peer->congestion_control && !peer->rmem_max && !peer->wmem_max) {
 		dr_find_note(d, "settings", NULL,
 			"the version of the server does not report its settings");
 		return;
