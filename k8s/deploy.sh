@@ -56,26 +56,23 @@ options() {
 	local option
 	while (($#)); do
 		option=$1
-		if [[ $option == --dry-run ]]; then
+		case $option in
+		--dry-run)
 			dry=1
 			shift
 			continue
-		fi
-		case $option in
-		--world-size | --gpus-per-node | --overlay | --namespace | --image | --set | --output) ;;
+			;;
+		--world-size) nodes=${2-} ;;
+		--gpus-per-node) gpus=${2-} ;;
+		--overlay) overlay=${2-} ;;
+		--namespace) namespace=${2-} ;;
+		--image) image=${2-} ;;
+		--set) settings+=("${2-}") ;;
+		--output) output=${2-} ;;
 		-h | --help) usage 0 ;;
 		*) fail 1 "unknown option $option; k8s/deploy.sh --help lists the options" ;;
 		esac
 		(($# > 1)) || fail 1 "$option needs a value"
-		case $option in
-		--world-size) nodes=$2 ;;
-		--gpus-per-node) gpus=$2 ;;
-		--overlay) overlay=$2 ;;
-		--namespace) namespace=$2 ;;
-		--image) image=$2 ;;
-		--set) settings+=("$2") ;;
-		--output) output=$2 ;;
-		esac
 		shift 2
 	done
 	number --world-size "$nodes" 2 100000
@@ -173,6 +170,12 @@ claim_patch() {
 	done
 }
 
+# The image of --image. A colon after the last slash begins a tag.
+image_patch() {
+	[[ ! $image ]] || printf 'images:\n- {name: dualrail, newName: "%s", newTag: "%s"}\n' "${image%:"${image##*[:/]}"}" \
+		"$([[ ${image##*/} == *:* ]] && echo "${image##*:}" || echo latest)"
+}
+
 # Where the overlay's kind has its numbers of pods, and its pod templates.
 paths() {
 	case $overlay in
@@ -203,11 +206,7 @@ kustomization() {
 		  - GPUS_PER_NODE=$gpus
 	END
 	for setting in "${settings[@]}"; do printf '  - %s\n' "\"${setting//\"/\\\"}\""; done
-	if [[ $image ]]; then
-		# A colon after the last slash begins a tag.
-		printf 'images:\n- {name: dualrail, newName: "%s", newTag: "%s"}\n' "${image%:"${image##*[:/]}"}" \
-			"$([[ ${image##*/} == *:* ]] && echo "${image##*:}" || echo latest)"
-	fi
+	image_patch
 	printf 'patches:\n- target: {kind: %s}\n  patch: |-\n' "$kinds"
 	for path in "${counts[@]}"; do printf '    - {op: replace, path: %s, value: %s}\n' "$path" "$nodes"; done
 	case $overlay in
@@ -292,8 +291,9 @@ deploy() {
 	k apply -f - <<<"$manifests" || fail 2 "the manifests were not accepted, see above"
 }
 
-show_status() {
+status() {
 	local now
+	need_cluster
 	now=$(state)
 	k get "$(kind),pods" -l "$label" -o wide 2>/dev/null | plain || :
 	echo "job $(name): $now"
@@ -306,11 +306,12 @@ show_status() {
 }
 
 pod_names() {
-	k get pods -l "$label" -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'
+	k get pods -l "$label" "$@" -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'
 }
 
 logs() {
 	local pod
+	need_cluster
 	for pod in $(pod_names); do
 		# The packed documents are for results.
 		k logs "$pod" --all-containers 2>&1 | sed '/^-----BEGIN DUALRAIL/,/^-----END DUALRAIL/d' | plain | sed "s/^/$pod: /" || :
@@ -323,6 +324,7 @@ log_bytes=$((256 << 20)) documents=16 unpacked=$((${DUALRAIL_UNPACKED_MIB:-512} 
 
 results() {
 	local pod found=0 bad=0 file out why
+	need_cluster
 	mkdir -p "$output"
 	for pod in $(pod_names); do
 		k logs "$pod" --all-containers 2>/dev/null | head -c "$log_bytes" >"$work/log" || :
@@ -365,10 +367,7 @@ repair_nodes() {
 		      path: /spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms/0/matchExpressions/0/values
 		      value: [${list%,}]
 	END
-	if [[ $image ]]; then
-		printf 'images:\n- {name: dualrail, newName: "%s", newTag: "%s"}\n' "${image%:"${image##*[:/]}"}" \
-			"$([[ ${image##*/} == *:* ]] && echo "${image##*:}" || echo latest)" >>"$work/kustomization.yaml"
-	fi
+	image_patch >>"$work/kustomization.yaml"
 	"$kubectl" kustomize "$work" | k apply -f - >/dev/null || fail 2 "the job that repairs could not be created, see above"
 	if k wait --for=condition=complete job/dualrail-repair --timeout="${DUALRAIL_WAIT:-300}s" >/dev/null; then
 		echo "repaired: $*"
@@ -386,7 +385,7 @@ cleanup() {
 		return
 	fi
 	need_cluster
-	for pod in $(k get pods -l "$label" --field-selector=status.phase=Running -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'); do
+	for pod in $(pod_names --field-selector=status.phase=Running); do
 		k exec "$pod" -c dualrail -- dualrail doctor --repair >/dev/null 2>&1 || echo "deploy.sh: $pod: no repair in the pod; its network ends with it" >&2
 	done
 	if [[ $(k get job -l "$label,dualrail/repair=host" -o name) ]]; then
@@ -413,14 +412,4 @@ options "$@"
 need_kubectl
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-case $command in
-status)
-	need_cluster
-	show_status
-	;;
-logs | results)
-	need_cluster
-	"$command"
-	;;
-*) "$command" ;;
-esac
+"$command"
