@@ -94,29 +94,16 @@ part_device() {
 	DR_GPU_COMPLETION=events run_tests "gpu/ by events" "$build/tests/gpu/device_test"
 }
 
-# follow NAME: what its log ends with, every 10 s.
-follow() {
-	local log start=$SECONDS
-	log=$(file "$1").log
-	while sleep 10; do
-		echo "      | $1: $((SECONDS - start)) s: $(tail -n 1 "$log")"
-	done
-}
-
 sanitize=(compute-sanitizer --tool memcheck --leak-check full --report-api-errors no
 	--error-exitcode 86)
 
 part_sanitizer() {
-	local why=$no_gpu follower
+	local why=$no_gpu
 	command -v compute-sanitizer >/dev/null || why=${why:-compute-sanitizer is not installed (CUDA toolkit)}
 	[[ $why ]] && skip_all "$why" "sanitizer: gpu/" "sanitizer: program" && return
 	run 250 "sanitizer: gpu/" env DR_GPU_SMALL=1 "${sanitize[@]}" "$build/tests/gpu/device_test"
 	[[ $no_cuda ]] && skip_all "$no_cuda" "sanitizer: program" && return
-	follow "sanitizer: program" &
-	follower=$!
 	run 100 "sanitizer: program" "$root/scripts/gpu/sanitize.sh" "$dualrail" "${sanitize[@]}"
-	kill "$follower"
-	wait "$follower" 2>/dev/null
 }
 
 # demo NAME OPTION...: both ends in namespaces; passes when nothing was lost and data flowed.
@@ -177,9 +164,8 @@ part_matrix() {
 }
 
 part_campaign() {
-	local name="campaign: $trials faults" each=$(((trials + 1) / 2)) why=$no_cuda verdicts
-	((EUID == 0)) || why=${why:-needs root, for network namespaces}
-	[[ $why ]] && skip_all "$why" "$name" && return
+	local name="campaign: $trials faults" each=$(((trials + 1) / 2)) verdicts
+	[[ $no_nodes ]] && skip_all "$no_nodes" "$name" && return
 	demo "$name" -g 0 -N 4 -s 1M --test failover \
 		--fault "link-down:path=0,at=500ms,for=300ms,repeat=$each,every=1500ms" \
 		--fault "blackhole:path=0,at=1200ms,for=300ms,repeat=$each,every=1500ms" || return
@@ -193,10 +179,9 @@ part_campaign() {
 }
 
 part_ratio() {
-	local why=$no_cuda name size verdict
+	local name size verdict
 	local name_of=("ratio: 1 MiB messages" "ratio: 64 MiB messages")
-	((EUID == 0)) || why=${why:-needs root, for network namespaces}
-	[[ $why ]] && skip_all "$why" "${name_of[@]}" && return
+	[[ $no_nodes ]] && skip_all "$no_nodes" "${name_of[@]}" && return
 	BENCH_OUT=$out BENCH_SECS=${BENCH_SECS:-2} GPUS=$gpus run 590 "ratio: runs" \
 		"$root/scripts/bench/gpu.sh" "$build" || return
 	show "$(file "ratio: runs").log" 16
@@ -266,9 +251,8 @@ shares() {
 cuts=(--fault "link-down:path=0,at=100ms,for=300ms" --fault "blackhole:path=0,at=100ms,for=300ms")
 
 part_unpack() {
-	local mode why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=()
+	local mode why=$no_nodes fake=$build/tests/plugins/libnccl-net-fake.so names=()
 	for mode in kernel d2d host none tcp failover; do names+=("unpack: $mode"); done
-	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "unpack: plugin" "${names[@]}" && return
 	[[ ${DR_LIBCUDA-} ]] || run 100 "unpack: plugin" env FAKENET=pieces DR_LIBCUDA=libcuda.so.1 "$build/tests/plugins/gpu_test"
@@ -284,9 +268,8 @@ part_unpack() {
 }
 
 part_direct() {
-	local way why=$no_cuda fake=$build/tests/plugins/libnccl-net-fake.so names=() over
+	local way why=$no_nodes fake=$build/tests/plugins/libnccl-net-fake.so names=() over
 	for way in flush dma-buf failover; do names+=("direct: $way"); done
-	((EUID == 0)) || why=${why:-needs root, for network namespaces}
 	[[ -e $fake ]] || why=${why:-$fake is not built}
 	[[ $why ]] && skip_all "$why" "direct: plugin" "${names[@]}" && return
 	[[ ${DR_LIBCUDA-} ]] || FAKENET=direct DR_LIBCUDA=libcuda.so.1 run_tests "direct: plugin" "$build/tests/plugins/gpu_test"
@@ -346,6 +329,8 @@ main() {
 	else
 		no_gpu=$(tail -n 1 <<<"$free_before") no_cuda=$no_gpu
 	fi
+	no_nodes=$no_cuda
+	((EUID == 0)) || no_nodes=${no_nodes:-needs root, for network namespaces}
 	for part in ${PARTS:-code device sanitizer e2e matrix campaign ratio unpack direct nccl left}; do
 		"part_$part"
 	done
