@@ -46,17 +46,14 @@ analysed() {
 }
 shell_files() { files '*.sh' '*.bash' '*.bats' '.ci/run'; }
 
-rule_calls() {
-	c_files | xargs awk -v rule=calls -f scripts/lint.awk
+# A rule of scripts/lint.awk.
+of_awk() {
+	c_files | xargs awk -v rule="$1" -f scripts/lint.awk
 }
 
-rule_folders() {
-	c_files | xargs awk -v rule=folders -f scripts/lint.awk
-}
-
-rule_parameters() {
-	c_files | xargs awk -v rule=parameters -f scripts/lint.awk
-}
+rule_calls() { of_awk calls; }
+rule_folders() { of_awk folders; }
+rule_parameters() { of_awk parameters; }
 
 rule_words() {
 	# Spelled so that this line does not find itself.
@@ -247,7 +244,7 @@ has_heading() {
 }
 
 main() {
-	local rules=("$@") rule out passed=0 failed=0 skipped=0 tool line
+	local rules=("$@") rule out passed=0 failed=0 skipped=0 tool why line
 	((${#rules[@]})) || rules=(calls words lines columns bytes spdx modes format headers cppcheck tidy shellcheck links docs
 		folders circles parameters terms patches ${ALL:+unused})
 	for rule in "${rules[@]}"; do
@@ -257,18 +254,16 @@ main() {
 		tidy) tool=clang-tidy ;;
 		*) tool="awk" ;;
 		esac
+		why=
+		command -v "$tool" >/dev/null || why="$tool is not installed"
 		if [[ $rule == columns && $(git rev-parse --is-shallow-repository 2>/dev/null) != false ]]; then
-			echo "SKIP  lint columns  (no history of git to compare with)"
-			skipped=$((skipped + 1))
-			continue
+			why="no history of git to compare with"
 		fi
-		if ! command -v "$tool" >/dev/null; then
-			echo "SKIP  lint $rule  ($tool is not installed)"
+		out=$([[ $why ]] || "rule_$rule")
+		if [[ $why ]]; then
+			echo "SKIP  lint $rule  ($why)"
 			skipped=$((skipped + 1))
-			continue
-		fi
-		out=$("rule_$rule")
-		if [[ $out ]]; then
+		elif [[ $out ]]; then
 			echo "FAIL  lint $rule"
 			while IFS= read -r line; do echo "      $line"; done <<<"$out"
 			failed=$((failed + 1))
