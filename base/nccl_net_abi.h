@@ -212,6 +212,22 @@ struct nccl_net_v6 {
 	enum nccl_result (*closeListen)(void *listenComm);
 };
 
+/* Members that later versions have as they are. */
+#define NCCL_NET_MEMORY_V8                                                                         \
+	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);  \
+	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,             \
+		uint64_t offset, int fd, void **mhandle);                                          \
+	enum nccl_result (*deregMr)(void *comm, void *mhandle)
+#define NCCL_NET_REST_V7                                                                           \
+	enum nccl_result (*iflush)(                                                                \
+		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);  \
+	enum nccl_result (*test)(void *request, int *done, int *sizes);                            \
+	enum nccl_result (*closeSend)(void *sendComm);                                             \
+	enum nccl_result (*closeRecv)(void *recvComm);                                             \
+	enum nccl_result (*closeListen)(void *listenComm);                                         \
+	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);           \
+	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request)
+
 struct nccl_net_v7 {
 	const char *name;
 	enum nccl_result (*init)(nccl_logger_fn logger);
@@ -230,14 +246,7 @@ struct nccl_net_v7 {
 		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
 		void **mhandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 };
 
 struct nccl_net_v8 {
@@ -250,22 +259,12 @@ struct nccl_net_v8 {
 		struct nccl_net_device_handle **sendDevComm);
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
-		uint64_t offset, int fd, void **mhandle);
-	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	NCCL_NET_MEMORY_V8;
 	enum nccl_result (*isend)(
 		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
 		void **mhandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 };
 
 struct nccl_net_v9 {
@@ -278,22 +277,12 @@ struct nccl_net_v9 {
 		struct nccl_net_device_handle **sendDevComm);
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
-		uint64_t offset, int fd, void **mhandle);
-	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	NCCL_NET_MEMORY_V8;
 	enum nccl_result (*isend)(
 		void *sendComm, void *data, size_t size, int tag, void *mhandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
 		void **mhandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 };
 
@@ -307,22 +296,12 @@ struct nccl_net_v10 {
 		void **sendComm, struct nccl_net_device_handle **sendDevComm);
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
-		uint64_t offset, int fd, void **mhandle);
-	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	NCCL_NET_MEMORY_V8;
 	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
 		void *phandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
 		void **mhandles, void **phandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 };
 
@@ -338,22 +317,12 @@ struct nccl_net_v11 {
 		struct nccl_net_device_handle **sendDevComm);
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
-		uint64_t offset, int fd, void **mhandle);
-	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	NCCL_NET_MEMORY_V8;
 	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
 		void *phandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
 		void **mhandles, void **phandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 	enum nccl_result (*finalize)(void *ctx);
 	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
@@ -370,22 +339,12 @@ struct nccl_net_v12 {
 		struct nccl_net_device_handle **sendDevComm);
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);
-	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
-		uint64_t offset, int fd, void **mhandle);
-	enum nccl_result (*deregMr)(void *comm, void *mhandle);
+	NCCL_NET_MEMORY_V8;
 	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
 		void *phandle, void **request);
 	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
 		void **mhandles, void **phandles, void **request);
-	enum nccl_result (*iflush)(
-		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
-	enum nccl_result (*test)(void *request, int *done, int *sizes);
-	enum nccl_result (*closeSend)(void *sendComm);
-	enum nccl_result (*closeRecv)(void *recvComm);
-	enum nccl_result (*closeListen)(void *listenComm);
-	enum nccl_result (*getDeviceMr)(void *comm, void *mhandle, void **dptr_mhandle);
-	enum nccl_result (*irecvConsumed)(void *recvComm, int n, void *request);
+	NCCL_NET_REST_V7;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v12 *props);
 	enum nccl_result (*finalize)(void *ctx);
 	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
@@ -440,188 +399,80 @@ NCCL_NET_AT(nccl_net_properties_v8, maxRecvs, 48);
 NCCL_NET_AT(nccl_net_properties_v8, netDeviceType, 52);
 NCCL_NET_AT(nccl_net_properties_v8, netDeviceVersion, 56);
 
-NCCL_NET_AT(nccl_net_properties_v9, regIsGlobal, 28);
-NCCL_NET_AT(nccl_net_properties_v9, forceFlush, 32);
-NCCL_NET_AT(nccl_net_properties_v9, speed, 36);
-NCCL_NET_AT(nccl_net_properties_v9, port, 40);
-NCCL_NET_AT(nccl_net_properties_v9, latency, 44);
-NCCL_NET_AT(nccl_net_properties_v9, maxComms, 48);
-NCCL_NET_AT(nccl_net_properties_v9, maxRecvs, 52);
-NCCL_NET_AT(nccl_net_properties_v9, netDeviceType, 56);
-NCCL_NET_AT(nccl_net_properties_v9, netDeviceVersion, 60);
-NCCL_NET_AT(nccl_net_properties_v9, vProps, 64);
+/* From version 9 on the properties begin the same. */
+#define NCCL_NET_PROPERTIES(type)                                                                  \
+	NCCL_NET_AT(type, regIsGlobal, 28);                                                        \
+	NCCL_NET_AT(type, forceFlush, 32);                                                         \
+	NCCL_NET_AT(type, speed, 36);                                                              \
+	NCCL_NET_AT(type, port, 40);                                                               \
+	NCCL_NET_AT(type, latency, 44);                                                            \
+	NCCL_NET_AT(type, maxComms, 48);                                                           \
+	NCCL_NET_AT(type, maxRecvs, 52);                                                           \
+	NCCL_NET_AT(type, netDeviceType, 56);                                                      \
+	NCCL_NET_AT(type, netDeviceVersion, 60);                                                   \
+	NCCL_NET_AT(type, vProps, 64)
+
+NCCL_NET_PROPERTIES(nccl_net_properties_v9);
 NCCL_NET_AT(nccl_net_properties_v9, maxP2pBytes, 88);
 NCCL_NET_AT(nccl_net_properties_v9, maxCollBytes, 96);
 
-NCCL_NET_AT(nccl_net_properties_v11, regIsGlobal, 28);
-NCCL_NET_AT(nccl_net_properties_v11, forceFlush, 32);
-NCCL_NET_AT(nccl_net_properties_v11, speed, 36);
-NCCL_NET_AT(nccl_net_properties_v11, port, 40);
-NCCL_NET_AT(nccl_net_properties_v11, latency, 44);
-NCCL_NET_AT(nccl_net_properties_v11, maxComms, 48);
-NCCL_NET_AT(nccl_net_properties_v11, maxRecvs, 52);
-NCCL_NET_AT(nccl_net_properties_v11, netDeviceType, 56);
-NCCL_NET_AT(nccl_net_properties_v11, netDeviceVersion, 60);
-NCCL_NET_AT(nccl_net_properties_v11, vProps, 64);
+NCCL_NET_PROPERTIES(nccl_net_properties_v11);
 NCCL_NET_AT(nccl_net_properties_v11, maxP2pBytes, 88);
 NCCL_NET_AT(nccl_net_properties_v11, maxCollBytes, 96);
 NCCL_NET_AT(nccl_net_properties_v11, maxMultiRequestSize, 104);
 
-NCCL_NET_AT(nccl_net_properties_v12, regIsGlobal, 28);
-NCCL_NET_AT(nccl_net_properties_v12, forceFlush, 32);
-NCCL_NET_AT(nccl_net_properties_v12, speed, 36);
-NCCL_NET_AT(nccl_net_properties_v12, port, 40);
-NCCL_NET_AT(nccl_net_properties_v12, latency, 44);
-NCCL_NET_AT(nccl_net_properties_v12, maxComms, 48);
-NCCL_NET_AT(nccl_net_properties_v12, maxRecvs, 52);
-NCCL_NET_AT(nccl_net_properties_v12, netDeviceType, 56);
-NCCL_NET_AT(nccl_net_properties_v12, netDeviceVersion, 60);
-NCCL_NET_AT(nccl_net_properties_v12, vProps, 64);
+NCCL_NET_PROPERTIES(nccl_net_properties_v12);
 NCCL_NET_AT(nccl_net_properties_v12, maxP2pBytes, 104);
 NCCL_NET_AT(nccl_net_properties_v12, maxCollBytes, 112);
 NCCL_NET_AT(nccl_net_properties_v12, maxMultiRequestSize, 120);
 NCCL_NET_AT(nccl_net_properties_v12, railId, 124);
 NCCL_NET_AT(nccl_net_properties_v12, planeId, 126);
 
-NCCL_NET_AT(nccl_net_v6, init, 8);
-NCCL_NET_AT(nccl_net_v6, devices, 16);
-NCCL_NET_AT(nccl_net_v6, getProperties, 24);
-NCCL_NET_AT(nccl_net_v6, listen, 32);
-NCCL_NET_AT(nccl_net_v6, connect, 40);
-NCCL_NET_AT(nccl_net_v6, accept, 48);
-NCCL_NET_AT(nccl_net_v6, regMr, 56);
-NCCL_NET_AT(nccl_net_v6, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v6, deregMr, 72);
-NCCL_NET_AT(nccl_net_v6, isend, 80);
-NCCL_NET_AT(nccl_net_v6, irecv, 88);
-NCCL_NET_AT(nccl_net_v6, iflush, 96);
-NCCL_NET_AT(nccl_net_v6, test, 104);
-NCCL_NET_AT(nccl_net_v6, closeSend, 112);
-NCCL_NET_AT(nccl_net_v6, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v6, closeListen, 128);
+/* A later table of functions begins with all those of an earlier one. */
+#define NCCL_NET_SINCE_V6(type)                                                                    \
+	NCCL_NET_AT(type, init, 8);                                                                \
+	NCCL_NET_AT(type, devices, 16);                                                            \
+	NCCL_NET_AT(type, getProperties, 24);                                                      \
+	NCCL_NET_AT(type, listen, 32);                                                             \
+	NCCL_NET_AT(type, connect, 40);                                                            \
+	NCCL_NET_AT(type, accept, 48);                                                             \
+	NCCL_NET_AT(type, regMr, 56);                                                              \
+	NCCL_NET_AT(type, regMrDmaBuf, 64);                                                        \
+	NCCL_NET_AT(type, deregMr, 72);                                                            \
+	NCCL_NET_AT(type, isend, 80);                                                              \
+	NCCL_NET_AT(type, irecv, 88);                                                              \
+	NCCL_NET_AT(type, iflush, 96);                                                             \
+	NCCL_NET_AT(type, test, 104);                                                              \
+	NCCL_NET_AT(type, closeSend, 112);                                                         \
+	NCCL_NET_AT(type, closeRecv, 120);                                                         \
+	NCCL_NET_AT(type, closeListen, 128)
+#define NCCL_NET_SINCE_V7(type)                                                                    \
+	NCCL_NET_SINCE_V6(type);                                                                   \
+	NCCL_NET_AT(type, getDeviceMr, 136);                                                       \
+	NCCL_NET_AT(type, irecvConsumed, 144)
+#define NCCL_NET_SINCE_V9(type)                                                                    \
+	NCCL_NET_SINCE_V7(type);                                                                   \
+	NCCL_NET_AT(type, makeVDevice, 152)
+#define NCCL_NET_SINCE_V11(type)                                                                   \
+	NCCL_NET_SINCE_V9(type);                                                                   \
+	NCCL_NET_AT(type, finalize, 160);                                                          \
+	NCCL_NET_AT(type, setNetAttr, 168)
 
-NCCL_NET_AT(nccl_net_v7, init, 8);
-NCCL_NET_AT(nccl_net_v7, devices, 16);
-NCCL_NET_AT(nccl_net_v7, getProperties, 24);
-NCCL_NET_AT(nccl_net_v7, listen, 32);
-NCCL_NET_AT(nccl_net_v7, connect, 40);
-NCCL_NET_AT(nccl_net_v7, accept, 48);
-NCCL_NET_AT(nccl_net_v7, regMr, 56);
-NCCL_NET_AT(nccl_net_v7, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v7, deregMr, 72);
-NCCL_NET_AT(nccl_net_v7, isend, 80);
-NCCL_NET_AT(nccl_net_v7, irecv, 88);
-NCCL_NET_AT(nccl_net_v7, iflush, 96);
-NCCL_NET_AT(nccl_net_v7, test, 104);
-NCCL_NET_AT(nccl_net_v7, closeSend, 112);
-NCCL_NET_AT(nccl_net_v7, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v7, closeListen, 128);
-NCCL_NET_AT(nccl_net_v7, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v7, irecvConsumed, 144);
+NCCL_NET_SINCE_V6(nccl_net_v6);
+NCCL_NET_SINCE_V7(nccl_net_v7);
+NCCL_NET_SINCE_V7(nccl_net_v8);
+NCCL_NET_SINCE_V9(nccl_net_v9);
+NCCL_NET_SINCE_V9(nccl_net_v10);
+NCCL_NET_SINCE_V11(nccl_net_v11);
+NCCL_NET_SINCE_V11(nccl_net_v12);
 
-NCCL_NET_AT(nccl_net_v8, init, 8);
-NCCL_NET_AT(nccl_net_v8, devices, 16);
-NCCL_NET_AT(nccl_net_v8, getProperties, 24);
-NCCL_NET_AT(nccl_net_v8, listen, 32);
-NCCL_NET_AT(nccl_net_v8, connect, 40);
-NCCL_NET_AT(nccl_net_v8, accept, 48);
-NCCL_NET_AT(nccl_net_v8, regMr, 56);
-NCCL_NET_AT(nccl_net_v8, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v8, deregMr, 72);
-NCCL_NET_AT(nccl_net_v8, isend, 80);
-NCCL_NET_AT(nccl_net_v8, irecv, 88);
-NCCL_NET_AT(nccl_net_v8, iflush, 96);
-NCCL_NET_AT(nccl_net_v8, test, 104);
-NCCL_NET_AT(nccl_net_v8, closeSend, 112);
-NCCL_NET_AT(nccl_net_v8, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v8, closeListen, 128);
-NCCL_NET_AT(nccl_net_v8, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v8, irecvConsumed, 144);
-
-NCCL_NET_AT(nccl_net_v9, init, 8);
-NCCL_NET_AT(nccl_net_v9, devices, 16);
-NCCL_NET_AT(nccl_net_v9, getProperties, 24);
-NCCL_NET_AT(nccl_net_v9, listen, 32);
-NCCL_NET_AT(nccl_net_v9, connect, 40);
-NCCL_NET_AT(nccl_net_v9, accept, 48);
-NCCL_NET_AT(nccl_net_v9, regMr, 56);
-NCCL_NET_AT(nccl_net_v9, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v9, deregMr, 72);
-NCCL_NET_AT(nccl_net_v9, isend, 80);
-NCCL_NET_AT(nccl_net_v9, irecv, 88);
-NCCL_NET_AT(nccl_net_v9, iflush, 96);
-NCCL_NET_AT(nccl_net_v9, test, 104);
-NCCL_NET_AT(nccl_net_v9, closeSend, 112);
-NCCL_NET_AT(nccl_net_v9, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v9, closeListen, 128);
-NCCL_NET_AT(nccl_net_v9, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v9, irecvConsumed, 144);
-NCCL_NET_AT(nccl_net_v9, makeVDevice, 152);
-
-NCCL_NET_AT(nccl_net_v10, init, 8);
-NCCL_NET_AT(nccl_net_v10, devices, 16);
-NCCL_NET_AT(nccl_net_v10, getProperties, 24);
-NCCL_NET_AT(nccl_net_v10, listen, 32);
-NCCL_NET_AT(nccl_net_v10, connect, 40);
-NCCL_NET_AT(nccl_net_v10, accept, 48);
-NCCL_NET_AT(nccl_net_v10, regMr, 56);
-NCCL_NET_AT(nccl_net_v10, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v10, deregMr, 72);
-NCCL_NET_AT(nccl_net_v10, isend, 80);
-NCCL_NET_AT(nccl_net_v10, irecv, 88);
-NCCL_NET_AT(nccl_net_v10, iflush, 96);
-NCCL_NET_AT(nccl_net_v10, test, 104);
-NCCL_NET_AT(nccl_net_v10, closeSend, 112);
-NCCL_NET_AT(nccl_net_v10, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v10, closeListen, 128);
-NCCL_NET_AT(nccl_net_v10, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v10, irecvConsumed, 144);
-NCCL_NET_AT(nccl_net_v10, makeVDevice, 152);
-
-NCCL_NET_AT(nccl_net_v11, init, 8);
-NCCL_NET_AT(nccl_net_v11, devices, 16);
-NCCL_NET_AT(nccl_net_v11, getProperties, 24);
-NCCL_NET_AT(nccl_net_v11, listen, 32);
-NCCL_NET_AT(nccl_net_v11, connect, 40);
-NCCL_NET_AT(nccl_net_v11, accept, 48);
-NCCL_NET_AT(nccl_net_v11, regMr, 56);
-NCCL_NET_AT(nccl_net_v11, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v11, deregMr, 72);
-NCCL_NET_AT(nccl_net_v11, isend, 80);
-NCCL_NET_AT(nccl_net_v11, irecv, 88);
-NCCL_NET_AT(nccl_net_v11, iflush, 96);
-NCCL_NET_AT(nccl_net_v11, test, 104);
-NCCL_NET_AT(nccl_net_v11, closeSend, 112);
-NCCL_NET_AT(nccl_net_v11, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v11, closeListen, 128);
-NCCL_NET_AT(nccl_net_v11, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v11, irecvConsumed, 144);
-NCCL_NET_AT(nccl_net_v11, makeVDevice, 152);
-NCCL_NET_AT(nccl_net_v11, finalize, 160);
-NCCL_NET_AT(nccl_net_v11, setNetAttr, 168);
-
-NCCL_NET_AT(nccl_net_v12, init, 8);
-NCCL_NET_AT(nccl_net_v12, devices, 16);
-NCCL_NET_AT(nccl_net_v12, getProperties, 24);
-NCCL_NET_AT(nccl_net_v12, listen, 32);
-NCCL_NET_AT(nccl_net_v12, connect, 40);
-NCCL_NET_AT(nccl_net_v12, accept, 48);
-NCCL_NET_AT(nccl_net_v12, regMr, 56);
-NCCL_NET_AT(nccl_net_v12, regMrDmaBuf, 64);
-NCCL_NET_AT(nccl_net_v12, deregMr, 72);
-NCCL_NET_AT(nccl_net_v12, isend, 80);
-NCCL_NET_AT(nccl_net_v12, irecv, 88);
-NCCL_NET_AT(nccl_net_v12, iflush, 96);
-NCCL_NET_AT(nccl_net_v12, test, 104);
-NCCL_NET_AT(nccl_net_v12, closeSend, 112);
-NCCL_NET_AT(nccl_net_v12, closeRecv, 120);
-NCCL_NET_AT(nccl_net_v12, closeListen, 128);
-NCCL_NET_AT(nccl_net_v12, getDeviceMr, 136);
-NCCL_NET_AT(nccl_net_v12, irecvConsumed, 144);
-NCCL_NET_AT(nccl_net_v12, makeVDevice, 152);
-NCCL_NET_AT(nccl_net_v12, finalize, 160);
-NCCL_NET_AT(nccl_net_v12, setNetAttr, 168);
-
+#undef NCCL_NET_MEMORY_V8
+#undef NCCL_NET_REST_V7
+#undef NCCL_NET_PROPERTIES
+#undef NCCL_NET_SINCE_V6
+#undef NCCL_NET_SINCE_V7
+#undef NCCL_NET_SINCE_V9
+#undef NCCL_NET_SINCE_V11
 #undef NCCL_NET_SIZE
 #undef NCCL_NET_AT
 
