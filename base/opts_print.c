@@ -308,13 +308,10 @@ static void print_escaped(FILE *f, const char *s)
 
 static void print_list(FILE *f, const struct dr_opt_list *list)
 {
-	for (size_t i = 0, k; i < list->n; i = k) {
-		for (k = i + 1; k < list->n && list->v[k] == list->v[k - 1] + 1; k++)
-			;
-		fprintf(f, "%s%u", i ? "," : "", list->v[i]);
-		if (k - i > 1)
-			fprintf(f, "-%u", list->v[k - 1]);
-	}
+	char text[DR_OPT_LIST_MAX * sizeof("4294967295")];
+
+	dr_format_list(list->v, list->n, text, sizeof(text));
+	fputs(text, f);
 }
 
 static void print_json(FILE *f, const struct dr_opt *row, const json_t *v)

@@ -400,6 +400,18 @@ void dr_format_choice(const char *choices, int index, char *buf, size_t len)
 	snprintf(buf, len, "%.*s", (int)strcspn(p, "|"), p);
 }
 
+void dr_format_list(const unsigned *v, size_t n, char *buf, size_t len)
+{
+	buf[0] = '\0';
+	for (size_t i = 0, k; i < n; i = k) {
+		for (k = i + 1; k < n && v[k] == v[k - 1] + 1; k++)
+			;
+		dr_append(buf, len, "%s%u", i ? "," : "", v[i]);
+		if (k - i > 1)
+			dr_append(buf, len, "-%u", v[k - 1]);
+	}
+}
+
 void dr_append(char *buf, size_t len, const char *fmt, ...)
 {
 	size_t at = strlen(buf);

@@ -45,6 +45,8 @@ void dr_format_duration(int64_t ns, char *buf, size_t len);
 /* "10ms", "1500us": parses back to the same. */
 void dr_format_duration_exact(int64_t ns, char *buf, size_t len);
 void dr_format_choice(const char *choices, int index, char *buf, size_t len);
+/* {0,1,2,3,8} -> "0-3,8", cut to len bytes. */
+void dr_format_list(const unsigned *v, size_t n, char *buf, size_t len);
 /* Append to the string in buf, cut to len bytes with its end. */
 void dr_append(char *buf, size_t len, const char *fmt, ...) DR_PRINTF(3, 4);
 

@@ -2,6 +2,7 @@
 #include "bootstrap/server_priv.h"
 
 #include "base/clock.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <sodium.h>
@@ -133,20 +134,6 @@ void dr_server_identified(struct dr_boot_server *s, struct dr_link *l, int64_t n
 
 /* ---- offer and answer --------------------------------------------------------------------- */
 
-/* "0,1,2", with "..." where buf is full. */
-static void list_text(const unsigned *v, unsigned n, char *buf, size_t cap)
-{
-	size_t at = 0;
-	buf[0] = 0;
-	for (unsigned i = 0; i < n; i++) {
-		if (at + 16 > cap) {
-			snprintf(buf + at, cap - at, "...");
-			return;
-		}
-		at += (size_t)snprintf(buf + at, cap - at, i ? ",%u" : "%u", v[i]);
-	}
-}
-
 /* The client has no more GPUs than the server, or named none. */
 static bool counts_fit(struct dr_boot_server *s, struct dr_link *l, const json_t *offer,
 	const unsigned *gpus, unsigned n, int64_t now_ns)
@@ -154,8 +141,8 @@ static bool counts_fit(struct dr_boot_server *s, struct dr_link *l, const json_t
 	if (n <= s->e.n_gpus || json_is_true(json_object_get(offer, "pair")))
 		return true;
 	char client[64], server[64], text[256];
-	list_text(gpus, n, client, sizeof(client));
-	list_text(s->e.gpus, s->e.n_gpus, server, sizeof(server));
+	dr_format_list(gpus, n, client, sizeof(client));
+	dr_format_list(s->e.gpus, s->e.n_gpus, server, sizeof(server));
 	snprintf(text, sizeof(text),
 		"GPU counts differ: client has %u (%s), server %u (%s); name no more than the server has with -g",
 		n, client, s->e.n_gpus, server);

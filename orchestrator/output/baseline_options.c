@@ -39,19 +39,14 @@ static void append(char *line, size_t len, const char *text)
 		dr_append(line, len, "%s", " ...");
 }
 
-/* "0-3,6" of sorted or unsorted numbers below 64. */
 static void list_gpus(uint64_t set, char *buf, size_t len)
 {
-	buf[0] = '\0';
-	for (unsigned i = 0, k; i < 64; i = k + 1) {
-		for (k = i; k < 64 && (set >> k & 1); k++)
-			;
-		if (k == i)
-			continue;
-		dr_append(buf, len, "%s%u", buf[0] ? "," : "", i);
-		if (k - i > 1)
-			dr_append(buf, len, "-%u", k - 1);
-	}
+	unsigned gpu[64];
+	size_t n = 0;
+
+	for (; set; set &= set - 1)
+		gpu[n++] = (unsigned)__builtin_ctzll(set);
+	dr_format_list(gpu, n, buf, len);
 }
 
 static uint64_t gpu_bit(int64_t gpu)

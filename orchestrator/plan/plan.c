@@ -331,38 +331,25 @@ static void describe_paths(const struct dr_plan *p, enum dr_plan_end end, unsign
 		dr_append(buf, len, " (%s)", why);
 }
 
-/* "0-3,8" of numbers that are added in turn: a run that goes on moves its end. */
-static void add_number(char *list, size_t len, unsigned number, unsigned run[2])
-{
-	char *dash = strrchr(list, '-'), *comma = strrchr(list, ',');
-
-	if (*list && number == run[1] + 1) {
-		if (run[1] > run[0] && dash && (!comma || dash > comma))
-			*dash = '\0';
-		dr_append(list, len, "-%u", number);
-	} else {
-		dr_append(list, len, "%s%u", *list ? "," : "", number);
-		run[0] = number;
-	}
-	run[1] = number;
-}
-
 bool dr_plan_describe(const struct dr_plan *p, enum dr_plan_end end, unsigned position, bool why,
 	char *buf, size_t len)
 {
-	char own[256], other[256], list[2][160] = { "", "" };
-	unsigned k = 0, run[2][2] = { { 0 } };
+	char own[256], other[256], list[2][160];
+	unsigned gpu[2][DR_PLAN_GPUS_MAX], n = 0;
 
 	describe_paths(p, end, position, why, own, sizeof(own));
-	for (; k < p->n_gpus; k++) {
+	for (unsigned k = 0; k < p->n_gpus; k++) {
 		describe_paths(p, end, k, why, other, sizeof(other));
 		if (strcmp(own, other) != 0)
 			continue;
 		if (k < position)
 			return false;
 		for (int side = 0; side < 2; side++)
-			add_number(list[side], sizeof(list[side]), p->gpu[k][side], run[side]);
+			gpu[side][n] = p->gpu[k][side];
+		n++;
 	}
+	for (int side = 0; side < 2; side++)
+		dr_format_list(gpu[side], n, list[side], sizeof(list[side]));
 	snprintf(buf, len, "GPU %s <-> %s: %s", list[DR_PLAN_CLIENT], list[DR_PLAN_SERVER], own);
 	return true;
 }
