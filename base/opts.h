@@ -193,5 +193,8 @@ int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f) DR_MUS
 struct json_t *dr_opts_to_json(const struct dr_opts *o, unsigned command);
 /* The same as "name=value" lines, of what has a value; control bytes in values are escaped as in C. */
 void dr_opts_print_kv(const struct dr_opts *o, unsigned command, FILE *f);
+/* The words of the text and a newline, in lines of at most `width` columns where words allow it.
+ * f is in this column; further lines are indented by so many blanks. */
+void dr_opts_wrap(FILE *f, const char *text, size_t column, size_t indent, size_t width);
 
 #endif

@@ -50,21 +50,19 @@ void dr_opt_help_text(const struct dr_opt *row, char *buf, size_t len)
 	snprintf(buf, len, "%s%s%s", row->help, *more ? " " : "", more);
 }
 
-static void print_wrapped(FILE *f, const char *text, size_t column)
+void dr_opts_wrap(FILE *f, const char *text, size_t column, size_t indent, size_t width)
 {
-	size_t at_column = column;
+	const char *blank = "";
 
-	while (*text) {
-		text += strspn(text, " ");
+	for (; *(text += strspn(text, " ")); blank = " ") {
 		size_t len = strcspn(text, " ");
-		if (!len)
-			break;
-		if (at_column > column && at_column + 1 + len > HELP_WIDTH) {
-			fprintf(f, "\n%*s", (int)column, "");
-			at_column = column;
+
+		if (*blank && column + 1 + len > width) {
+			fprintf(f, "\n%*s", (int)indent, "");
+			column = indent;
+			blank = "";
 		}
-		at_column +=
-			(size_t)fprintf(f, "%s%.*s", at_column > column ? " " : "", (int)len, text);
+		column += (size_t)fprintf(f, "%s%.*s", blank, (int)len, text);
 		text += len;
 	}
 	fputc('\n', f);
@@ -94,7 +92,7 @@ static void print_help_row(
 		fprintf(f, "%s\n%*s", left, HELP_COLUMN, "");
 	else
 		fprintf(f, "%-*s", HELP_COLUMN, left);
-	print_wrapped(f, text, HELP_COLUMN);
+	dr_opts_wrap(f, text, HELP_COLUMN, HELP_COLUMN, HELP_WIDTH);
 }
 
 static void print_examples(const struct dr_opts *o, const struct dr_opt_command *c, FILE *f)
@@ -137,7 +135,8 @@ static void print_overview(const struct dr_opts *o, bool all, FILE *f)
 		fprintf(f, "%-*s  ", HELP_COLUMN - 2, left);
 		if (strlen(left) > HELP_COLUMN - 2)
 			fprintf(f, "\n%*s", HELP_COLUMN, "");
-		print_wrapped(f, all || !c->brief ? c->help : c->brief, HELP_COLUMN);
+		dr_opts_wrap(f, all || !c->brief ? c->help : c->brief, HELP_COLUMN, HELP_COLUMN,
+			HELP_WIDTH);
 	}
 	fprintf(f, "\n%s COMMAND --help lists common options, --help-all and man %s all.\n",
 		o->spec.program, o->spec.program);
@@ -190,7 +189,7 @@ static void print_command(
 	const struct dr_opts *o, const struct dr_opt_command *c, bool all, FILE *f)
 {
 	fprintf(f, "Usage: %s %s %s\n\n", o->spec.program, c->name, c->args);
-	print_wrapped(f, all || !c->brief ? c->help : c->brief, 0);
+	dr_opts_wrap(f, all || !c->brief ? c->help : c->brief, 0, 0, HELP_WIDTH);
 	if (c->bit) {
 		print_options(o, c->bit, all, f);
 		if (!all)

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/opts.h"
 #include "base/units.h"
 #include "orchestrator/output/cell.h"
 #include "orchestrator/output/fields.h"
@@ -530,20 +531,9 @@ bool dr_table_colour(FILE *f)
 
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f)
 {
-	size_t width = screen_width(f), column = (size_t)fprintf(f, "%*s", (int)first, "");
-	const char *blank = "";
+	size_t column = (size_t)fprintf(f, "%*s", (int)first, "");
 
-	for (; *(text += strspn(text, " ")); blank = " ") {
-		size_t len = strcspn(text, " ");
-
-		if (*blank && column + 1 + len > width) {
-			column = (size_t)fprintf(f, "\n%*s", (int)further, "") - 1;
-			blank = "";
-		}
-		column += (size_t)fprintf(f, "%s%.*s", blank, (int)len, text);
-		text += len;
-	}
-	fputc('\n', f);
+	dr_opts_wrap(f, text, column, further, screen_width(f));
 }
 
 void dr_table_header(const struct dr_record *rec, const char *options, FILE *f)
