@@ -12,14 +12,14 @@
  *
  * 1. Open retains the primary context once; close, or an open that fails later, releases it once. The driver
  *    counts references, so another user of the context in this process is not disturbed.
- * 2. Each function that needs a current context makes it current (dr_gpu_enter) on the calling thread.
+ * 2. Each function that needs a current context makes it current (dr_gpu_use) on its thread.
  * 3. No lists are kept: the owner of memory frees it before close.
  * 4. Freeing continues after an error, because the driver frees even where it returns the error of earlier work.
  */
 
 /* ---- open and close ---- */
 
-int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e)
+int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e)
 {
 	unsigned result = g->cuda->ctx_set_current(g->ctx);
 
@@ -64,7 +64,7 @@ static int retain(struct dr_gpu *g, struct dr_err *e)
 
 static int enter_and_load(struct dr_gpu *g, struct dr_err *e)
 {
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 
 	if (rc == 0)
 		rc = dr_gpu_pattern_load(g, e);
@@ -107,7 +107,7 @@ void dr_gpu_close(struct dr_gpu *g)
 {
 	if (!g)
 		return;
-	(void)dr_gpu_enter(g, NULL);
+	(void)dr_gpu_use(g, NULL);
 	dr_gpu_unpack_unload(g);
 	dr_gpu_pattern_unload(g);
 	release(g);
@@ -116,15 +116,10 @@ void dr_gpu_close(struct dr_gpu *g)
 
 void dr_gpu_abandon(struct dr_gpu *g)
 {
-	(void)dr_gpu_enter(g, NULL);
+	(void)dr_gpu_use(g, NULL);
 	dr_gpu_unpack_unload(g);
 	dr_gpu_pattern_unload(g);
 	dr_free(g);
-}
-
-int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e)
-{
-	return dr_gpu_enter(g, e);
 }
 
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)
@@ -137,7 +132,7 @@ const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g)
 int dr_gpu_memory(struct dr_gpu *g, uint64_t *free_bytes, uint64_t *total_bytes, struct dr_err *e)
 {
 	size_t unused = 0, total = 0;
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 
 	if (rc)
 		return rc;
@@ -171,7 +166,7 @@ int dr_gpu_alloc(struct dr_gpu *g, uint64_t len, struct dr_gpu_memory *out, stru
 	unsigned long long raw = 0;
 
 	dr_assert(len > 0);
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 	if (rc)
 		return rc;
 	if (len > UINT64_MAX - 2 * mask)
@@ -191,7 +186,7 @@ void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m)
 {
 	if (!m->dev)
 		return;
-	(void)dr_gpu_enter(g, NULL);
+	(void)dr_gpu_use(g, NULL);
 	dr_gpu_note(g, "free memory", g->cuda->mem_free(m->raw));
 	*m = (struct dr_gpu_memory){ 0 };
 }
@@ -199,7 +194,7 @@ void dr_gpu_free(struct dr_gpu *g, struct dr_gpu_memory *m)
 int dr_gpu_host_alloc(struct dr_gpu *g, size_t len, void **out, struct dr_err *e)
 {
 	void *p = NULL;
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 
 	if (rc)
 		return rc;
@@ -219,7 +214,7 @@ void dr_gpu_host_free(struct dr_gpu *g, void *p)
 {
 	if (!p)
 		return;
-	(void)dr_gpu_enter(g, NULL);
+	(void)dr_gpu_use(g, NULL);
 	dr_gpu_note(g, "free pinned memory", g->cuda->mem_free_host(p));
 }
 
@@ -231,7 +226,7 @@ int dr_gpu_dmabuf(struct dr_gpu *g, const struct dr_gpu_memory *m, int *fd, stru
 		return dr_err_set(e, -ENOTSUP,
 			"GPU %u (%s) cannot export its memory as a dma-buf; this needs CUDA 11.7, NVIDIA's open kernel modules and a data-centre GPU",
 			g->info.ordinal, g->info.name);
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 	if (rc)
 		return rc;
 	unsigned result = g->cuda->mem_get_handle_for_address_range(

@@ -68,8 +68,9 @@ void dr_gpu_close(struct dr_gpu *g);
 /* Instead of close: the context stays open until the process ends, and with it the memory that was not
  * freed, because a NIC may still access it. Free the streams first. */
 void dr_gpu_abandon(struct dr_gpu *g);
-/* Make its context current on this thread, for code of others that takes the current one. */
-int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e) DR_MUST_CHECK;
+/* Make its context current on this thread, also for code of others that takes the current one.
+ * Functions that free ignore the error. */
+int dr_gpu_use(const struct dr_gpu *g, struct dr_err *e);
 /* Valid until close. */
 const struct dr_gpu_info *dr_gpu_info(const struct dr_gpu *g);
 /* Free and total bytes of GPU memory; either pointer may be NULL. */

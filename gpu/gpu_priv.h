@@ -80,8 +80,6 @@ static inline bool dr_gpu_stream_full(const struct dr_gpu_stream *s)
 	return !s->failed && s->issued - s->done == DR_GPU_COPIES_MAX;
 }
 
-/* Make the GPU's context current on the calling thread. Functions that free ignore its error. */
-int dr_gpu_enter(const struct dr_gpu *g, struct dr_err *e);
 /* Debug message about the result of freeing something. After an earlier error the driver frees and returns that
  * error again. */
 void dr_gpu_note(const struct dr_gpu *g, const char *what, unsigned result);

@@ -71,7 +71,7 @@ static int launch(struct dr_gpu_stream *s, struct CUfunc_st *fn, size_t len, voi
 
 	if (s->failed)
 		return dr_cuda_fail(g->cuda, s->failed, e, "%s on GPU %u", what, g->info.ordinal);
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 	if (rc)
 		return rc;
 	unsigned result =

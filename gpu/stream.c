@@ -35,7 +35,7 @@ static int fail(struct dr_gpu_stream *s, unsigned result, const char *what, stru
 /* May the stream be used? Makes its context current. */
 static int enter(struct dr_gpu_stream *s, const char *what, struct dr_err *e)
 {
-	return s->failed ? broken(s, what, e) : dr_gpu_enter(s->gpu, e);
+	return s->failed ? broken(s, what, e) : dr_gpu_use(s->gpu, e);
 }
 
 /* ---- completion flag ---- */
@@ -119,7 +119,7 @@ static unsigned query_stream(struct dr_gpu_stream *s)
 {
 	s->flag.idle = 0;
 	s->stats.calls++;
-	(void)dr_gpu_enter(s->gpu, NULL); /* the query reports the same error */
+	(void)dr_gpu_use(s->gpu, NULL); /* the query reports the same error */
 	unsigned result = s->gpu->cuda->stream_query(s->stream);
 	return result == DR_CUDA_NOT_READY ? 0 : result;
 }
@@ -140,7 +140,7 @@ static uint64_t flag_poll(struct dr_gpu_stream *s, unsigned *result)
 
 int dr_gpu_stream_create(struct dr_gpu *g, struct dr_gpu_stream **out, struct dr_err *e)
 {
-	int rc = dr_gpu_enter(g, e);
+	int rc = dr_gpu_use(g, e);
 
 	if (rc)
 		return rc;
@@ -183,7 +183,7 @@ void dr_gpu_stream_destroy(struct dr_gpu_stream *s)
 	if (!s)
 		return;
 	const struct dr_cuda *c = s->gpu->cuda;
-	(void)dr_gpu_enter(s->gpu, NULL);
+	(void)dr_gpu_use(s->gpu, NULL);
 	(void)c->stream_synchronize(s->stream);
 	destroy_events(s);
 	dr_gpu_note(s->gpu, "destroy a stream", c->stream_destroy(s->stream));
@@ -303,7 +303,7 @@ static void take_time(struct dr_gpu_stream *s, const struct dr_gpu_copy *slot)
 	float ms = 0;
 
 	s->stats.calls++;
-	if (dr_gpu_enter(s->gpu, NULL) ||
+	if (dr_gpu_use(s->gpu, NULL) ||
 		s->gpu->cuda->event_elapsed_time(&ms, slot->begin, slot->end) || ms < 0)
 		return;
 	s->timed_ns += (int64_t)((double)ms * 1e6);
@@ -341,7 +341,7 @@ static int reap(struct dr_gpu_stream *s, struct dr_err *e)
 
 	if (s->flag.host)
 		return reap_by_flag(s, e);
-	rc = dr_gpu_enter(s->gpu, e);
+	rc = dr_gpu_use(s->gpu, e);
 	if (rc)
 		return rc;
 	while (s->done != s->issued) {
