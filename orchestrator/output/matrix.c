@@ -205,13 +205,12 @@ static struct peers peers_of(
 
 static void say_counters(const struct judged *j, char *to, size_t size)
 {
-	size_t at = 0;
-
+	*to = '\0';
 	for (int end = 0; end < 2; end++)
-		if (j->has_counter[end] && at < size)
-			at += (size_t)snprintf(to + at, size - at, "%s%s %s MB", at ? ", " : "",
-				dr_end_names[end], sig(j->counted[end] / 1e6).s);
-	if (!at)
+		if (j->has_counter[end])
+			dr_append(to, size, "%s%s %s MB", *to ? ", " : "", dr_end_names[end],
+				sig(j->counted[end] / 1e6).s);
+	if (!*to)
 		snprintf(to, size, "unknown");
 }
 

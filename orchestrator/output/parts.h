@@ -119,17 +119,17 @@ void dr_table_interval(const void *row, bool all, FILE *f);
 void dr_table_fault(const void *row, bool all, FILE *f);
 void dr_matrix_print_cell(const void *row, bool all, FILE *f);
 
-/* result_line.c: what each table is read for, in a line that begins with the title. Those that take
- * no notice of it print further lines, indented. */
+/* result_line.c: what each table is read for, in a line that begins with the title; without
+ * one in further lines, indented. */
 void dr_result_bandwidth(const struct dr_record *rec, const char *title, FILE *f);
-void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_sizes(const struct dr_record *rec, FILE *f);
 void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_failover(const struct dr_record *rec, const char *title, FILE *f);
-void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_faults(const struct dr_record *rec, FILE *f);
 void dr_result_data(const struct dr_record *rec, const char *title, FILE *f);
 void dr_result_baseline(const struct dr_record *rec, const char *title, FILE *f);
-void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f);
+void dr_result_verdict(const struct dr_record *rec, FILE *f);
 void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f);
 
 enum { DR_MATRIX_NICS_MAX = 2 * DR_RAILS_MAX, DR_MATRIX_SLOW_PERCENT = 80 };

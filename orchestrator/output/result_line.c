@@ -188,13 +188,12 @@ void dr_result_nics(const struct dr_record *rec, const char *title, FILE *f)
 			unknown ? "; the others could not be compared" : "");
 }
 
-void dr_result_sizes(const struct dr_record *rec, const char *title, FILE *f)
+void dr_result_sizes(const struct dr_record *rec, FILE *f)
 {
 	const struct dr_bandwidth_row *v = rec->bandwidth.v;
 	size_t n = rec->bandwidth.n;
 	bool several = false;
 
-	(void)title;
 	for (size_t i = 1; i < n; i++)
 		several |= v[i].phase != v[0].phase || v[i].direction != v[0].direction;
 	for (size_t i = 0; several && i < n; i++) {
@@ -323,9 +322,8 @@ void dr_result_matrix(const struct dr_record *rec, int direction, FILE *f)
 		count(worst->gpu).s, worst->nic, sig(worst->gbps).s);
 }
 
-void dr_result_faults(const struct dr_record *rec, const char *title, FILE *f)
+void dr_result_faults(const struct dr_record *rec, FILE *f)
 {
-	(void)title;
 	for (size_t i = 0; i < rec->gap_groups.n; i++) {
 		const struct dr_gap_summary *g = &rec->gap_groups.v[i];
 
@@ -389,12 +387,11 @@ static void put_reserves(const struct dr_record *rec, char *buf, size_t len)
 				dr_enum_name(dr_end_names, rec->nics.v[i].side));
 }
 
-void dr_result_verdict(const struct dr_record *rec, const char *title, FILE *f)
+void dr_result_verdict(const struct dr_record *rec, FILE *f)
 {
 	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
 	char but[512] = "", control[128] = "";
 
-	(void)title;
 	put_reserves(rec, but, sizeof(but));
 	dr_record_control_nic(rec, control, sizeof(control));
 	fprintf(f, "%s (exit status %d)%s%s%s\n", words[rec->status], rec->exit_code,

@@ -431,7 +431,7 @@ void dr_table_verdict(const struct dr_record *rec, FILE *f)
 
 	if (rec->exit_code < 0 || !dr_wrap_open(&w))
 		return;
-	dr_result_verdict(rec, "", w.m);
+	dr_result_verdict(rec, w.m);
 	for (size_t i = 0; i < rec->errors.n; i++)
 		fprintf(w.m, "  %s\n", rec->errors.v[i].text);
 	fputs(!colour ? "" : rec->exit_code ? "\033[1;31m" : "\033[1;32m", f);
@@ -452,11 +452,11 @@ static void print_answers(const struct dr_record *rec, bool colour, FILE *f)
 	dr_matrix_print(rec, colour, f);
 	if (rec->bandwidth.n)
 		dr_result_bandwidth(rec, "Bandwidth", f);
-	dr_result_sizes(rec, "", f);
+	dr_result_sizes(rec, f);
 	dr_result_latency(rec, "Latency", f);
 	if (rec->faults.n)
 		dr_result_failover(rec, "Failover", f);
-	dr_result_faults(rec, "", f);
+	dr_result_faults(rec, f);
 	if (nic_differs(rec))
 		dr_result_nics(rec, "NICs", f);
 	print_nic_marks(rec, f);

@@ -216,13 +216,9 @@ static json_t *add(struct trace *t, struct span_key key, ptrdiff_t parent, struc
 	const char *name, json_t *attrs)
 {
 	struct span s = { .key = key, .parent = parent, .json = json_object() };
-	size_t cap = t->n < t->cap ? t->cap : DR_MAX(2 * t->cap, (size_t)64);
-	struct span *v = cap > t->cap ? dr_realloc(t->span, cap * sizeof(*v)) : t->span;
+	struct span *v = dr_grow(t->span, &t->cap, t->n + 1, sizeof(*v));
 
-	if (v) {
-		t->span = v;
-		t->cap = cap;
-	}
+	t->span = v ? v : t->span;
 	if (!v || !s.json || !attrs) {
 		t->bad++;
 		json_decref(attrs);
@@ -540,27 +536,26 @@ int dr_trace_write(struct dr_record *rec, FILE *f)
 	add_end(&t, own);
 	bool peer = !t.bad && own == DR_END_CLIENT && rec->clock_offset_ns > -OFFSET_MAX_NS &&
 		    rec->clock_offset_ns < OFFSET_MAX_NS; /* DR_UNSET: unknown */
-	size_t of_peer = t.n;
+	const struct {
+		int side;
+		ptrdiff_t run;
+	} end[] = { { own, 0 }, { !own, (ptrdiff_t)t.n } };
+	unsigned n_ends = peer ? 2 : 1;
+
 	if (peer) {
 		t.shift_ns[!own] -= rec->clock_offset_ns;
 		add_end(&t, !own);
 	}
 	/* After the faults of both ends, which they link to. */
-	if (!t.bad)
-		add_switches(&t, own, 0);
-	if (!t.bad && peer)
-		add_switches(&t, !own, (ptrdiff_t)of_peer);
-	if (!t.bad)
-		add_gaps(&t, own, 0);
-	if (!t.bad && peer)
-		add_gaps(&t, !own, (ptrdiff_t)of_peer);
+	for (unsigned i = 0; i < n_ends && !t.bad; i++) {
+		add_switches(&t, end[i].side, end[i].run);
+		add_gaps(&t, end[i].side, end[i].run);
+	}
 	if (!t.bad)
 		widen(&t);
 	t.bad += !ends;
-	if (!t.bad)
-		t.bad += json_array_append_new(ends, resource_spans(&t, own));
-	if (!t.bad && peer)
-		t.bad += json_array_append_new(ends, resource_spans(&t, !own));
+	for (unsigned i = 0; i < n_ends && !t.bad; i++)
+		t.bad += json_array_append_new(ends, resource_spans(&t, end[i].side));
 	for (size_t i = 0; i < t.n; i++)
 		json_decref(t.span[i].json);
 	dr_free(t.span);
