@@ -31,18 +31,17 @@ const char *dr_netdev_why_text(enum dr_netdev_why why)
 
 /* ---- kinds of devices ---- */
 
-static const struct dr_netdev *by_index(const struct dr_netdev_choice *c, int ifindex)
+static const struct dr_netdev *by_index(const struct dr_netdev *devs, size_t n, int ifindex)
 {
-	for (size_t i = 0; ifindex && i < c->n_devs; i++)
-		if (c->devs[i].ifindex == ifindex)
-			return &c->devs[i];
+	for (size_t i = 0; ifindex && i < n; i++)
+		if (devs[i].ifindex == ifindex)
+			return &devs[i];
 	return NULL;
 }
 
-/* A VRF only gives its members a routing table. */
-static bool is_port(const struct dr_netdev_choice *c, const struct dr_netdev *d)
+bool dr_netdev_is_port(const struct dr_netdev *devs, size_t n, const struct dr_netdev *d)
 {
-	const struct dr_netdev *master = by_index(c, d->master);
+	const struct dr_netdev *master = by_index(devs, n, d->master);
 
 	return d->master && !(master && strcmp(master->kind, "vrf") == 0);
 }
@@ -62,7 +61,8 @@ static bool is_tunnel(const char *kind)
 /* Its packets come back to this host, unless a bridge has the other end. */
 static bool is_inner_veth(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
-	const struct dr_netdev *end = strcmp(d->kind, "veth") == 0 ? by_index(c, d->link) : NULL;
+	const struct dr_netdev *end =
+		strcmp(d->kind, "veth") == 0 ? by_index(c->devs, c->n_devs, d->link) : NULL;
 
 	return end && !end->master;
 }
@@ -120,7 +120,7 @@ static enum dr_netdev_why refused_alone(const struct dr_netdev_choice *c, const 
 {
 	if (d->loopback)
 		return DR_NETDEV_LOOPBACK;
-	if (is_port(c, d))
+	if (dr_netdev_is_port(c->devs, c->n_devs, d))
 		return DR_NETDEV_PORT;
 	if (is_tunnel(d->kind) || is_inner_veth(c, d))
 		return DR_NETDEV_VIRTUAL;
@@ -185,7 +185,8 @@ static const struct dr_netdev *with_default_route(const struct dr_netdev_choice 
 static const char *port_of(const struct dr_netdev_choice *c, const struct dr_netdev *d)
 {
 	const struct dr_topo_nic *nic = dr_topo_find_nic(c->topo, d->name);
-	const struct dr_netdev *below = strstr(d->kind, "vlan") ? by_index(c, d->link) : NULL;
+	const struct dr_netdev *below =
+		strstr(d->kind, "vlan") ? by_index(c->devs, c->n_devs, d->link) : NULL;
 
 	if (nic && nic->port[0])
 		return nic->port;

@@ -2,6 +2,7 @@
 #include "topology/netdev.h"
 
 #include "base/mem.h"
+#include "base/units.h"
 #include "topology/nl.h"
 
 #include <arpa/inet.h>
@@ -240,11 +241,9 @@ void dr_netdev_list_free(struct dr_netdev *list)
 
 void dr_netdev_names(const struct dr_netdev *devs, size_t n, char *buf, size_t len)
 {
-	size_t at = 0;
-
 	buf[0] = '\0';
-	for (size_t i = 0; i < n && at < len; i++)
-		at += (size_t)snprintf(buf + at, len - at, "%s%s", i ? ", " : "", devs[i].name);
+	for (size_t i = 0; i < n; i++)
+		dr_append(buf, len, "%s%s", i ? ", " : "", devs[i].name);
 }
 
 /* The device that `is` accepts: 0, or 1 with the names of those that are there. */

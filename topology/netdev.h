@@ -190,6 +190,8 @@ enum dr_netdev_why dr_netdev_refused(
 enum dr_netdev_why dr_netdev_link_refused(
 	const struct dr_netdev *d, sa_family_t family, bool named);
 enum dr_nic_rank dr_netdev_rank(enum dr_netdev_why why);
+/* Does it belong to a bond or bridge? A VRF only gives its members a routing table. */
+bool dr_netdev_is_port(const struct dr_netdev *devs, size_t n, const struct dr_netdev *d);
 /* "no carrier" */
 const char *dr_netdev_why_text(enum dr_netdev_why why);
 /* The text of a NIC that may have been meant as a rail: the one with the default route is not. */

@@ -42,6 +42,14 @@ void dr_topo_nic_at(struct dr_topo_nic *n, hwloc_topology_t hw, hwloc_obj_t pci,
 		*dot = '\0';
 }
 
+struct dr_topo_nic *dr_topo_nic_without_rdma(struct dr_topo *t, const char *bus_id)
+{
+	for (unsigned i = 0; i < t->n_nics; i++)
+		if (bus_id[0] && !strcmp(t->nic[i].bus_id, bus_id) && !t->nic[i].rdma[0])
+			return &t->nic[i];
+	return NULL;
+}
+
 bool dr_topo_gid_of(const char *gid, const struct sockaddr_storage *addr)
 {
 	uint8_t want[16] = { [10] = 0xff, [11] = 0xff }, got[16];

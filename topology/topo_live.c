@@ -47,15 +47,6 @@ static hwloc_obj_t pci_of(const struct live *l, const struct dr_netdev *d)
 	return o;
 }
 
-/* A VRF only gives its members a routing table; they stay rails of their own. */
-static bool is_slave(const struct live *l, const struct dr_netdev *d)
-{
-	for (size_t i = 0; d->master && i < l->n; i++)
-		if (l->devs[i].ifindex == d->master)
-			return strcmp(l->devs[i].kind, "vrf") != 0;
-	return d->master != 0;
-}
-
 static bool is_master(const struct live *l, int ifindex)
 {
 	for (size_t i = 0; i < l->n; i++)
@@ -94,7 +85,7 @@ static int add(const struct live *l, const struct dr_netdev *d)
 	snprintf(n->name, sizeof(n->name), "%s", d->name);
 	snprintf(n->kind, sizeof(n->kind), "%s", d->kind);
 	n->netdev = true;
-	n->slave = is_slave(l, d);
+	n->slave = dr_netdev_is_port(l->devs, l->n, d);
 	n->up = d->running;
 	n->speed_mbps = d->speed_mbps;
 	n->mtu = d->mtu;

@@ -36,6 +36,8 @@ struct dr_topo_nic *dr_topo_add_nic(struct dr_topo *t);
  * port: what tells the ports of the device apart. */
 void dr_topo_nic_at(struct dr_topo_nic *n, hwloc_topology_t hw, hwloc_obj_t pci, const char *pf,
 	const char *port);
+/* The first NIC on this PCI device that has no RDMA device yet; NULL: there is none. */
+struct dr_topo_nic *dr_topo_nic_without_rdma(struct dr_topo *t, const char *bus_id);
 /* Is that GID, as the kernel prints it ("0000:...:ffff:0a00:0001"), the one of this address? */
 bool dr_topo_gid_of(const char *gid, const struct sockaddr_storage *addr);
 

@@ -34,15 +34,6 @@ static struct dr_topo_nic *nic_named(struct dr_topo *t, const char *name)
 	return NULL;
 }
 
-/* IPoIB: no GID entry refers to it, but it is on the same PCI device. */
-static struct dr_topo_nic *nic_at(struct dr_topo *t, const char *bus_id)
-{
-	for (unsigned i = 0; i < t->n_nics; i++)
-		if (bus_id[0] && !strcmp(t->nic[i].bus_id, bus_id) && !t->nic[i].rdma[0])
-			return &t->nic[i];
-	return NULL;
-}
-
 /* One entry of the table. The GID of the NIC's address is used, version 2 before 1. */
 static void take_gid(struct port *p, unsigned index, const char *gid)
 {
@@ -121,7 +112,8 @@ static int take_port(struct port *p)
 	read_gids(p);
 	if (p->taken)
 		return 0;
-	struct dr_topo_nic *n = nic_at(p->t, p->bus_id);
+	/* IPoIB: no GID entry refers to it, but it is on the same PCI device. */
+	struct dr_topo_nic *n = dr_topo_nic_without_rdma(p->t, p->bus_id);
 	if (!n)
 		return add_port(p);
 	snprintf(n->rdma, sizeof(n->rdma), "%s", p->device);

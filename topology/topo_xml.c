@@ -92,25 +92,14 @@ static void take_common(hwloc_obj_t o, hwloc_topology_t hw, struct dr_topo_nic *
 		snprintf(n->port, sizeof(n->port), "if:%.70s", n->name);
 }
 
-/* The network device of the same PCI device that has no RDMA device yet. */
-static struct dr_topo_nic *partner(struct dr_topo *t, hwloc_obj_t o)
-{
-	hwloc_obj_t pci = dr_topo_hw_pci(o);
-	char id[16];
-
-	if (!pci)
-		return NULL;
-	dr_topo_hw_bus_id(pci, id);
-	for (unsigned i = 0; i < t->n_nics; i++)
-		if (!strcmp(t->nic[i].bus_id, id) && !t->nic[i].rdma[0])
-			return &t->nic[i];
-	return NULL;
-}
-
 static int add_rdma(struct dr_topo *t, hwloc_topology_t hw, hwloc_obj_t o)
 {
-	struct dr_topo_nic *n = partner(t, o);
+	hwloc_obj_t pci = dr_topo_hw_pci(o);
+	char id[16] = "";
 
+	if (pci)
+		dr_topo_hw_bus_id(pci, id);
+	struct dr_topo_nic *n = dr_topo_nic_without_rdma(t, id);
 	if (!n) {
 		n = dr_topo_add_nic(t);
 		if (!n)
