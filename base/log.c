@@ -18,21 +18,22 @@
  */
 enum {
 	TEXT_MAX = 1000,
-	PREFIX_MAX = 32,
+	SHOWN_MAX = 40,
 	/* A byte of text takes at most 6 in JSON ("\u00ff"); the rest is time, level and component. */
 	LINE_MAX_BYTES = TEXT_MAX * 6 + 1024,
 };
 
 static _Atomic int min_level = DR_LOG_INFO;
 static _Atomic int as_json;
-/* The prefix in use is one of the two slots; a new one is written into the other, then shown. */
-static char prefix_slot[2][PREFIX_MAX];
-static _Atomic(const char *) prefix;
+/* The text in use is in one of the two slots; a new one is written into the other, then shown. */
+struct shown {
+	char slot[2][SHOWN_MAX];
+	_Atomic(const char *) now;
+};
+static struct shown prefix, run_id;
 
-/* Likewise: members of JSON text, each with a comma behind it. */
-enum { RUN_MAX = 40, NODE_MAX = 64, NODE_TEXT_MAX = NODE_MAX * 6 + 48 };
-static char run_slot[2][RUN_MAX];
-static _Atomic(const char *) run_id;
+/* Members of JSON text, each with a comma behind it. */
+enum { NODE_MAX = 64, NODE_TEXT_MAX = NODE_MAX * 6 + 48 };
 static char node_members[NODE_TEXT_MAX];
 static _Atomic(const char *) node;
 static _Thread_local const char *thread_run;
@@ -70,24 +71,24 @@ int dr_log_is_json(void)
 	return atomic_load_explicit(&as_json, memory_order_relaxed);
 }
 
+static void show(struct shown *s, const char *text)
+{
+	char *slot = s->slot[atomic_load(&s->now) == s->slot[0]];
+
+	if (text)
+		snprintf(slot, SHOWN_MAX, "%s", text);
+	/* Release: pairs with the acquire in put_component() and put_context(). */
+	atomic_store_explicit(&s->now, text ? slot : NULL, memory_order_release);
+}
+
 void dr_log_set_prefix(const char *word)
 {
-	char *slot = prefix_slot[atomic_load(&prefix) == prefix_slot[0]];
-
-	if (word)
-		snprintf(slot, PREFIX_MAX, "%s", word);
-	/* Release: pairs with the acquire in put_component(). */
-	atomic_store_explicit(&prefix, word ? slot : NULL, memory_order_release);
+	show(&prefix, word);
 }
 
 void dr_log_set_run(const char *id)
 {
-	char *slot = run_slot[atomic_load(&run_id) == run_slot[0]];
-
-	if (id)
-		snprintf(slot, RUN_MAX, "%s", id);
-	/* Release: pairs with the acquire in put_context(). */
-	atomic_store_explicit(&run_id, id ? slot : NULL, memory_order_release);
+	show(&run_id, id);
 }
 
 void dr_log_set_gpu(int gpu)
@@ -166,7 +167,7 @@ static void put_text(struct line *l, const char *text, int json)
 
 static void put_component(struct line *l, const char *component, int json)
 {
-	const char *p = atomic_load_explicit(&prefix, memory_order_acquire);
+	const char *p = atomic_load_explicit(&prefix.now, memory_order_acquire);
 
 	if (p) {
 		put_text(l, p, json);
@@ -200,7 +201,7 @@ void dr_log_set_node(const char *name, int rank)
 static void put_context(struct line *l)
 {
 	const char *run =
-		thread_run ? thread_run : atomic_load_explicit(&run_id, memory_order_acquire);
+		thread_run ? thread_run : atomic_load_explicit(&run_id.now, memory_order_acquire);
 	const char *members = atomic_load_explicit(&node, memory_order_acquire);
 	char text[64];
 
