@@ -69,7 +69,8 @@ static struct dr_delivery_gap_row *gaps_of(
 	*n = 0;
 	for (size_t i = 0; rows && i < all; i++) {
 		const struct dr_delivery_gap_row *r = &c->s.rec->delivery_gaps.v[t->first_gap + i];
-		const struct dr_local_channel *ch = dr_trial_channel(c, r->gpu, r->channel);
+		const struct dr_local_channel *ch =
+			dr_local_channel_of(c->s.local, r->gpu, r->channel);
 
 		if (ch && ch->trial.affected && r->trial == t->number)
 			rows[(*n)++] = *r;

@@ -30,9 +30,7 @@ struct dr_trial {
 	bool nobody; /* manual: nobody broke the path in time */
 };
 
-/* campaign_rows.c. The channel of a row's GPU and channel; NULL: none of ours. */
-struct dr_local_channel *dr_trial_channel(const struct dr_client *c, int64_t gpu, int64_t channel);
-/* Does the record have the rows of the receivers of all affected channels? */
+/* campaign_rows.c. Does the record have the rows of the receivers of all affected channels? */
 bool dr_trial_complete(struct dr_client *c, const struct dr_trial *t);
 /* The rows that belong to the trial get its number. */
 void dr_trial_claim(struct dr_client *c, const struct dr_trial *t);

@@ -12,19 +12,9 @@
  *     next trial begins. The trial is a HANG already.
  */
 
-struct dr_local_channel *dr_trial_channel(const struct dr_client *c, int64_t gpu, int64_t channel)
-{
-	const struct dr_local *l = c->s.local;
-
-	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
-		if (g->number == gpu && channel >= 0 && channel < l->n_channels)
-			return &l->channel[g->position * l->n_channels + channel];
-	return NULL;
-}
-
 static struct dr_local_channel *channel_of(const struct dr_client *c, const struct dr_switch_row *r)
 {
-	return dr_trial_channel(c, r->gpu, r->channel);
+	return dr_local_channel_of(c->s.local, r->gpu, r->channel);
 }
 
 bool dr_trial_complete(struct dr_client *c, const struct dr_trial *t)

@@ -281,6 +281,14 @@ void dr_local_stall_report(struct dr_local *l, const char *why)
 	dr_log_set_gpu(-1);
 }
 
+struct dr_local_channel *dr_local_channel_of(const struct dr_local *l, int64_t gpu, int64_t channel)
+{
+	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
+		if (g->number == gpu && channel >= 0 && channel < l->n_channels)
+			return &l->channel[g->position * l->n_channels + channel];
+	return NULL;
+}
+
 struct dr_local_flow dr_local_flow(const struct dr_local *l)
 {
 	struct dr_local_flow sum = { 0 };

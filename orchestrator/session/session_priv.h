@@ -323,6 +323,9 @@ void dr_local_snapshot_live(struct dr_local *l);
 /* As of the last snapshot: the peer has closed all channels in order. */
 bool dr_local_all_closed(const struct dr_local *l);
 void dr_local_stall_report(struct dr_local *l, const char *why);
+/* The channel of a row's GPU and channel; NULL: none of ours. */
+struct dr_local_channel *dr_local_channel_of(
+	const struct dr_local *l, int64_t gpu, int64_t channel);
 /* Live counters: of one channel, and their sums. */
 struct dr_live dr_local_live(const struct dr_local_channel *ch);
 struct dr_local_flow dr_local_flow(const struct dr_local *l);

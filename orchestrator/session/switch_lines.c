@@ -44,10 +44,7 @@ static enum line_kind kind_of(const struct dr_switch_row *r)
 
 static struct dr_local_channel *channel_of(const struct dr_local *l, const struct dr_switch_row *r)
 {
-	for (const struct dr_local_gpu *g = l->gpu; g < l->gpu_end; g++)
-		if (g->number == r->gpu && r->channel >= 0 && r->channel < l->n_channels)
-			return &l->channel[g->position * l->n_channels + r->channel];
-	return NULL;
+	return dr_local_channel_of(l, r->gpu, r->channel);
 }
 
 /* The peer's row of the same switch; NULL: not here. */
