@@ -167,7 +167,7 @@ SIM_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/sim/world/*.c tests/faulty/
 $(addprefix $(B)/,$(addsuffix /tests,channel tests/sim tests/conformance orchestrator/engine)): $(SIM_OBJS)
 # Unit tests of the plugin see its symbols, which the shared object hides.
 $(B)/plugin/tests: $(PLUG_OBJS)
-$(filter $(B)/bootstrap/%,$(OWN_TESTS)): private LDFLAGS += -Wl,--wrap=dr_now_ns # their own clock, see test_clock.h
+$(filter $(B)/bootstrap/%,$(OWN_TESTS)): private LDFLAGS += -Wl,--wrap=dr_now_ns # their own clock, see clock_testkit.h
 $(B)/%/tests.o:
 	$(Q)mkdir -p $(@D) && $(CC) $(XFLAGS) $(CFLAGS) $(CPPFLAGS) '-DTESTS=$(TESTS)' -c -o $@ tests/multicall.c
 $(B)/%/tests: $(B)/%/tests.o $(ARCHIVES)

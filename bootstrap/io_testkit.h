@@ -20,7 +20,7 @@
 #include "base/rng.h"
 #include "bootstrap/control.h"
 #include "bootstrap/net.h"
-#include "bootstrap/test_clock.h"
+#include "bootstrap/clock_testkit.h"
 
 #include <errno.h>
 #include <linux/filter.h>

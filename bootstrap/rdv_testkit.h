@@ -18,7 +18,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "bootstrap/rdv_priv.h"
-#include "bootstrap/test_clock.h"
+#include "bootstrap/clock_testkit.h"
 
 #include <errno.h>
 #include <netinet/in.h>

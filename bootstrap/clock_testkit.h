@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#ifndef DR_BOOTSTRAP_TEST_CLOCK_H
-#define DR_BOOTSTRAP_TEST_CLOCK_H
+#ifndef DR_BOOTSTRAP_CLOCK_TESTKIT_H
+#define DR_BOOTSTRAP_CLOCK_TESTKIT_H
 
 #include "base/clock.h"
 #include "base/defs.h"
