@@ -188,6 +188,14 @@ struct nccl_net_attr {
  *  - After deregMr nothing accesses the memory.
  *  - Any result but NCCL_SUCCESS ends the communicator.
  */
+
+/* Members that later versions have as they are. */
+#define NCCL_NET_DATA_V6                                                                           \
+	enum nccl_result (*isend)(                                                                 \
+		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);     \
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,       \
+		void **mhandles, void **request)
+
 struct nccl_net_v6 {
 	const char *name;
 	enum nccl_result (*init)(nccl_logger_fn logger);
@@ -200,10 +208,7 @@ struct nccl_net_v6 {
 	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
 		uint64_t offset, int fd, void **mhandle);
 	enum nccl_result (*deregMr)(void *comm, void *mhandle);
-	enum nccl_result (*isend)(
-		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
-		void **mhandles, void **request);
+	NCCL_NET_DATA_V6;
 	enum nccl_result (*iflush)(
 		void *recvComm, int n, void **data, int *sizes, void **mhandles, void **request);
 	enum nccl_result (*test)(void *request, int *done, int *sizes);
@@ -212,7 +217,6 @@ struct nccl_net_v6 {
 	enum nccl_result (*closeListen)(void *listenComm);
 };
 
-/* Members that later versions have as they are. */
 #define NCCL_NET_MEMORY_V8                                                                         \
 	enum nccl_result (*regMr)(void *comm, void *data, size_t size, int type, void **mhandle);  \
 	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,             \
@@ -242,10 +246,7 @@ struct nccl_net_v7 {
 	enum nccl_result (*regMrDmaBuf)(void *comm, void *data, size_t size, int type,
 		uint64_t offset, int fd, void **mhandle);
 	enum nccl_result (*deregMr)(void *comm, void *mhandle);
-	enum nccl_result (*isend)(
-		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
-		void **mhandles, void **request);
+	NCCL_NET_DATA_V6;
 	NCCL_NET_REST_V7;
 };
 
@@ -260,10 +261,7 @@ struct nccl_net_v8 {
 	enum nccl_result (*accept)(
 		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
 	NCCL_NET_MEMORY_V8;
-	enum nccl_result (*isend)(
-		void *sendComm, void *data, int size, int tag, void *mhandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, int *sizes, int *tags,
-		void **mhandles, void **request);
+	NCCL_NET_DATA_V6;
 	NCCL_NET_REST_V7;
 };
 
@@ -286,6 +284,16 @@ struct nccl_net_v9 {
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 };
 
+#define NCCL_NET_TRANSFER_V10                                                                      \
+	enum nccl_result (*accept)(                                                                \
+		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);   \
+	NCCL_NET_MEMORY_V8;                                                                        \
+	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle, \
+		void *phandle, void **request);                                                    \
+	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,    \
+		void **mhandles, void **phandles, void **request);                                 \
+	NCCL_NET_REST_V7
+
 struct nccl_net_v10 {
 	const char *name;
 	enum nccl_result (*init)(nccl_logger_fn logger, nccl_profiler_fn profiler);
@@ -294,14 +302,7 @@ struct nccl_net_v10 {
 	enum nccl_result (*listen)(int dev, void *handle, void **listenComm);
 	enum nccl_result (*connect)(int dev, struct nccl_net_comm_config *config, void *handle,
 		void **sendComm, struct nccl_net_device_handle **sendDevComm);
-	enum nccl_result (*accept)(
-		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	NCCL_NET_MEMORY_V8;
-	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-		void *phandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-		void **mhandles, void **phandles, void **request);
-	NCCL_NET_REST_V7;
+	NCCL_NET_TRANSFER_V10;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 };
 
@@ -315,14 +316,7 @@ struct nccl_net_v11 {
 	enum nccl_result (*listen)(void *ctx, int dev, void *handle, void **listenComm);
 	enum nccl_result (*connect)(void *ctx, int dev, void *handle, void **sendComm,
 		struct nccl_net_device_handle **sendDevComm);
-	enum nccl_result (*accept)(
-		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	NCCL_NET_MEMORY_V8;
-	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-		void *phandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-		void **mhandles, void **phandles, void **request);
-	NCCL_NET_REST_V7;
+	NCCL_NET_TRANSFER_V10;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v9 *props);
 	enum nccl_result (*finalize)(void *ctx);
 	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
@@ -337,14 +331,7 @@ struct nccl_net_v12 {
 	enum nccl_result (*listen)(void *ctx, int dev, void *handle, void **listenComm);
 	enum nccl_result (*connect)(void *ctx, int dev, void *handle, void **sendComm,
 		struct nccl_net_device_handle **sendDevComm);
-	enum nccl_result (*accept)(
-		void *listenComm, void **recvComm, struct nccl_net_device_handle **recvDevComm);
-	NCCL_NET_MEMORY_V8;
-	enum nccl_result (*isend)(void *sendComm, void *data, size_t size, int tag, void *mhandle,
-		void *phandle, void **request);
-	enum nccl_result (*irecv)(void *recvComm, int n, void **data, size_t *sizes, int *tags,
-		void **mhandles, void **phandles, void **request);
-	NCCL_NET_REST_V7;
+	NCCL_NET_TRANSFER_V10;
 	enum nccl_result (*makeVDevice)(int *d, struct nccl_net_vprops_v12 *props);
 	enum nccl_result (*finalize)(void *ctx);
 	enum nccl_result (*setNetAttr)(void *ctx, struct nccl_net_attr *attr);
@@ -373,29 +360,25 @@ NCCL_NET_SIZE(nccl_net_v10, 160);
 NCCL_NET_SIZE(nccl_net_v11, 176);
 NCCL_NET_SIZE(nccl_net_v12, 176);
 
+/* Five members of 4 bytes each that follow one another in every version. */
+#define NCCL_NET_SPEED(type, at)                                                                   \
+	NCCL_NET_AT(type, speed, at);                                                              \
+	NCCL_NET_AT(type, port, (at) + 4);                                                         \
+	NCCL_NET_AT(type, latency, (at) + 8);                                                      \
+	NCCL_NET_AT(type, maxComms, (at) + 12);                                                    \
+	NCCL_NET_AT(type, maxRecvs, (at) + 16)
+
 NCCL_NET_AT(nccl_net_properties_v6, pciPath, 8);
 NCCL_NET_AT(nccl_net_properties_v6, guid, 16);
 NCCL_NET_AT(nccl_net_properties_v6, ptrSupport, 24);
-NCCL_NET_AT(nccl_net_properties_v6, speed, 28);
-NCCL_NET_AT(nccl_net_properties_v6, port, 32);
-NCCL_NET_AT(nccl_net_properties_v6, latency, 36);
-NCCL_NET_AT(nccl_net_properties_v6, maxComms, 40);
-NCCL_NET_AT(nccl_net_properties_v6, maxRecvs, 44);
+NCCL_NET_SPEED(nccl_net_properties_v6, 28);
 
-NCCL_NET_AT(nccl_net_properties_v7, speed, 28);
-NCCL_NET_AT(nccl_net_properties_v7, port, 32);
-NCCL_NET_AT(nccl_net_properties_v7, latency, 36);
-NCCL_NET_AT(nccl_net_properties_v7, maxComms, 40);
-NCCL_NET_AT(nccl_net_properties_v7, maxRecvs, 44);
+NCCL_NET_SPEED(nccl_net_properties_v7, 28);
 NCCL_NET_AT(nccl_net_properties_v7, netDeviceType, 48);
 NCCL_NET_AT(nccl_net_properties_v7, netDeviceVersion, 52);
 
 NCCL_NET_AT(nccl_net_properties_v8, regIsGlobal, 28);
-NCCL_NET_AT(nccl_net_properties_v8, speed, 32);
-NCCL_NET_AT(nccl_net_properties_v8, port, 36);
-NCCL_NET_AT(nccl_net_properties_v8, latency, 40);
-NCCL_NET_AT(nccl_net_properties_v8, maxComms, 44);
-NCCL_NET_AT(nccl_net_properties_v8, maxRecvs, 48);
+NCCL_NET_SPEED(nccl_net_properties_v8, 32);
 NCCL_NET_AT(nccl_net_properties_v8, netDeviceType, 52);
 NCCL_NET_AT(nccl_net_properties_v8, netDeviceVersion, 56);
 
@@ -403,11 +386,7 @@ NCCL_NET_AT(nccl_net_properties_v8, netDeviceVersion, 56);
 #define NCCL_NET_PROPERTIES(type)                                                                  \
 	NCCL_NET_AT(type, regIsGlobal, 28);                                                        \
 	NCCL_NET_AT(type, forceFlush, 32);                                                         \
-	NCCL_NET_AT(type, speed, 36);                                                              \
-	NCCL_NET_AT(type, port, 40);                                                               \
-	NCCL_NET_AT(type, latency, 44);                                                            \
-	NCCL_NET_AT(type, maxComms, 48);                                                           \
-	NCCL_NET_AT(type, maxRecvs, 52);                                                           \
+	NCCL_NET_SPEED(type, 36);                                                                  \
 	NCCL_NET_AT(type, netDeviceType, 56);                                                      \
 	NCCL_NET_AT(type, netDeviceVersion, 60);                                                   \
 	NCCL_NET_AT(type, vProps, 64)
