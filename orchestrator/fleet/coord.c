@@ -364,20 +364,27 @@ void dr_coord_lost(struct dr_coord *c, uint32_t rank, int64_t now_ns)
 	next_round(c, now_ns);
 }
 
-void dr_coord_stop(struct dr_coord *c, int64_t now_ns)
+/* No more of this round is waited for. */
+static void end_round(struct dr_coord *c, bool late)
 {
-	(void)now_ns;
-	if (c->phase == DR_COORD_OVER)
-		return;
 	for (uint32_t i = 0; i < c->n_round; i++) {
 		struct dr_sweep_result *r = &c->result[c->round[i]];
 
 		if (r->client_done && r->server_done)
 			continue;
-		if (r->state == DR_SWEEP_RUNNING)
+		if (r->state == DR_SWEEP_RUNNING && late)
+			dr_sweep_fail(r, "no result in time (--pair-timeout)");
+		else if (r->state == DR_SWEEP_RUNNING)
 			r->state = r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
 		ended(c, r);
 	}
+}
+
+void dr_coord_stop(struct dr_coord *c)
+{
+	if (c->phase == DR_COORD_OVER)
+		return;
+	end_round(c, false);
 	over(c);
 }
 
@@ -387,20 +394,10 @@ void dr_coord_tick(struct dr_coord *c, int64_t now_ns)
 		return;
 	if (c->phase == DR_COORD_JOINING) {
 		start(c, now_ns);
-		return;
+	} else if (c->phase == DR_COORD_ROUND || c->phase == DR_COORD_AGAIN) {
+		end_round(c, true);
+		next_round(c, now_ns);
 	}
-	if (c->phase != DR_COORD_ROUND && c->phase != DR_COORD_AGAIN)
-		return;
-	for (uint32_t i = 0; i < c->n_round; i++) {
-		struct dr_sweep_result *r = &c->result[c->round[i]];
-
-		if (r->client_done && r->server_done)
-			continue;
-		if (r->state == DR_SWEEP_RUNNING)
-			dr_sweep_fail(r, "no result in time (--pair-timeout)");
-		ended(c, r);
-	}
-	next_round(c, now_ns);
 }
 
 int64_t dr_coord_deadline(const struct dr_coord *c)

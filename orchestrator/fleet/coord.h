@@ -79,7 +79,7 @@ void dr_coord_done(struct dr_coord *c, uint32_t result, bool client, int64_t now
 /* `again` of the results is set. Nothing happens but in REVIEW: it may have been stopped since. */
 void dr_coord_reviewed(struct dr_coord *c, int64_t now_ns);
 /* End now; what runs is stopped and MISSING. */
-void dr_coord_stop(struct dr_coord *c, int64_t now_ns);
+void dr_coord_stop(struct dr_coord *c);
 void dr_coord_tick(struct dr_coord *c, int64_t now_ns);
 int64_t dr_coord_deadline(const struct dr_coord *c);
 /* The next action; false: none. */

@@ -280,7 +280,7 @@ static void it_can_be_stopped(void **state)
 	(void)state;
 	setup(&f, 4, &dr_pattern_all_pairs);
 	join_all(&f);
-	dr_coord_stop(&f.c, 0);
+	dr_coord_stop(&f.c);
 	settle(&f);
 	assert_true(f.ended && f.stops == 4);
 	assert_int_equal(count(&f, DR_SWEEP_RUNNING), 0);
@@ -299,7 +299,7 @@ static void it_can_be_stopped_in_a_review(void **state)
 	for (uint32_t rank = 1; rank < f.n; rank++)
 		lose(&f, rank);
 	assert_int_equal(f.c.phase, DR_COORD_REVIEW);
-	dr_coord_stop(&f.c, 0);
+	dr_coord_stop(&f.c);
 	settle(&f);
 	assert_int_equal(f.looks, 1);
 	assert_true(f.ended);

@@ -399,7 +399,7 @@ void dr_hub_local(struct dr_hub *h, const json_t *msg, int64_t now_ns)
 
 void dr_hub_stop(struct dr_hub *h, int64_t now_ns)
 {
-	dr_coord_stop(&h->coord, now_ns);
+	dr_coord_stop(&h->coord);
 	pump(h, now_ns);
 }
 
