@@ -72,13 +72,6 @@ static const struct meaning *find_meaning(unsigned result)
 	return NULL;
 }
 
-int dr_cuda_errno(unsigned result)
-{
-	const struct meaning *m = find_meaning(result);
-
-	return m ? m->err : -EIO;
-}
-
 int dr_cuda_fail(const struct dr_cuda *c, unsigned result, struct dr_err *e, const char *what, ...)
 {
 	const struct meaning *m = find_meaning(result);
@@ -93,7 +86,7 @@ int dr_cuda_fail(const struct dr_cuda *c, unsigned result, struct dr_err *e, con
 		name = "unknown error";
 	if (c->get_error_string(result, &description) || !description)
 		description = "no description";
-	return dr_err_set(e, dr_cuda_errno(result), "%s: %s (%u, %s)%s%s", text, name, result,
+	return dr_err_set(e, m ? m->err : -EIO, "%s: %s (%u, %s)%s%s", text, name, result,
 		description, m && m->remedy ? "; " : "", m && m->remedy ? m->remedy : "");
 }
 

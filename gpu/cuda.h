@@ -128,9 +128,7 @@ struct dr_cuda {
  * Thread-safe. A failed call may be repeated. Errors as in gpu/gpu.h. */
 int dr_cuda_load(const struct dr_cuda **out, struct dr_err *e) DR_MUST_CHECK;
 
-/* The code of gpu/gpu.h for a result that is not success. */
-int dr_cuda_errno(unsigned result);
-/* That code, and the text "WHAT: CUDA_ERROR_X (number, description); remedy". */
+/* The code of gpu/gpu.h for a result that is not success, and the text "WHAT: CUDA_ERROR_X (number, description); remedy". */
 int dr_cuda_fail(const struct dr_cuda *c, unsigned result, struct dr_err *e, const char *what, ...)
 	DR_PRINTF(4, 5);
 

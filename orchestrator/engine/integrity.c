@@ -74,7 +74,8 @@ int dr_pattern_check(const void *buf, size_t len, uint64_t base, size_t *bad_off
 	return 1;
 }
 
-uint64_t dr_pattern_count_wrong(const void *buf, size_t len, uint64_t base)
+/* How many bytes differ. */
+static uint64_t count_wrong(const void *buf, size_t len, uint64_t base)
 {
 	const uint8_t *p = buf;
 	uint64_t n = 0;
@@ -165,7 +166,7 @@ static void damaged(struct dr_integrity *v, const struct dr_chunk *c)
 	}
 	v->corrupted++;
 	dr_pattern_check(c->at, c->len, dr_integrity_base(v, v->next), &off);
-	v->wrong_bytes += dr_pattern_count_wrong(c->at, c->len, dr_integrity_base(v, v->next));
+	v->wrong_bytes += count_wrong(c->at, c->len, dr_integrity_base(v, v->next));
 	snprintf(v->text, sizeof(v->text),
 		"gpu %u channel %u seq %llu: corrupted, first wrong byte at offset %zu is 0x%02x",
 		v->gpu, v->channel, (unsigned long long)v->next, off, c->at[off]);

@@ -16,9 +16,6 @@ void dr_pattern_fill(void *buf, size_t len, uint64_t base);
 /* 0: equal; else 1 and, unless bad_offset is NULL, the offset of the first wrong byte. */
 int dr_pattern_check(const void *buf, size_t len, uint64_t base, size_t *bad_offset);
 
-/* How many bytes differ. */
-uint64_t dr_pattern_count_wrong(const void *buf, size_t len, uint64_t base);
-
 /*
  * Checks a stream of chunks by content alone. The chunks of one channel, in delivery order, should have the
  * patterns of seq, seq+1, ... A chunk with the content of another nearby seq was not damaged but moved:

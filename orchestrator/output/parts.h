@@ -100,8 +100,6 @@ void dr_table_answers(struct dr_record *rec, FILE *f);
 void dr_table_verdict(const struct dr_record *rec, FILE *f);
 /* Program, run and options ("name=value ..."), before the run. */
 void dr_table_header(const struct dr_record *rec, const char *options, FILE *f);
-/* May colours be used there? Not without a terminal, nor with NO_COLOR (no-color.org). */
-bool dr_table_colour(FILE *f);
 /* Words in lines as wide as the screen (100 columns without one), indented by so many. */
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f);
 /* A stream for lines that go to f when it is closed, each as wide as the screen. A line with two

@@ -424,9 +424,15 @@ static void print_failover(const struct dr_record *rec, FILE *f)
 	dr_result_failover(rec, "Result", f);
 }
 
+/* Not without a terminal, nor with NO_COLOR (no-color.org). */
+static bool may_colour(FILE *f)
+{
+	return isatty(fileno(f)) && !getenv("NO_COLOR");
+}
+
 void dr_table_verdict(const struct dr_record *rec, FILE *f)
 {
-	bool colour = dr_table_colour(f);
+	bool colour = may_colour(f);
 	struct dr_wrap w;
 
 	if (rec->exit_code < 0 || !dr_wrap_open(&w))
@@ -494,7 +500,7 @@ static void print_all(struct dr_record *rec,
 
 	dr_record_settle(rec);
 	if (dr_wrap_open(&w))
-		print(rec, dr_table_colour(f), w.m);
+		print(rec, may_colour(f), w.m);
 	dr_wrap_close(&w, f);
 	dr_table_verdict(rec, f);
 }
@@ -522,11 +528,6 @@ static size_t screen_width(FILE *f)
 	if (!env || dr_parse_u64(env, LEAST, MOST, &n, NULL))
 		n = isatty(fileno(f)) && ioctl(fileno(f), TIOCGWINSZ, &w) == 0 ? w.ws_col : USUAL;
 	return n < LEAST ? USUAL : DR_MIN(n, MOST);
-}
-
-bool dr_table_colour(FILE *f)
-{
-	return isatty(fileno(f)) && !getenv("NO_COLOR");
 }
 
 void dr_table_words(const char *text, unsigned first, unsigned further, FILE *f)

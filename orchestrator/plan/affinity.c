@@ -42,7 +42,8 @@ int dr_affinity_load(const struct dr_options *o, struct dr_topo **out, struct dr
 	return 0;
 }
 
-int dr_affinity_node(const struct dr_plan *p, enum dr_plan_end end, unsigned position)
+/* That of the GPU's primary rail, else of the GPU itself; -1 unknown. */
+static int numa_node(const struct dr_plan *p, enum dr_plan_end end, unsigned position)
 {
 	const struct dr_topo *t = p->topo;
 	unsigned gpu = p->gpu[position][end];
@@ -75,7 +76,7 @@ struct dr_affinity_place dr_affinity_worker(const struct dr_options *o, const st
 		return out;
 	}
 	for (unsigned k = 0; k < p->n_gpus && bindable(p, nodes); k++) {
-		int node = mine[k] ? dr_affinity_node(p, end, k) : -1;
+		int node = mine[k] ? numa_node(p, end, k) : -1;
 
 		if (!mine[k])
 			continue;
@@ -94,7 +95,7 @@ static void list_nodes(const struct dr_plan *p, enum dr_plan_end end, char *buf,
 		bool any = false;
 
 		for (unsigned k = 0; k < p->n_gpus; k++) {
-			if (dr_affinity_node(p, end, k) != node)
+			if (numa_node(p, end, k) != node)
 				continue;
 			dr_append(buf, len, "%s%u", any ? "," : "; GPU ", p->gpu[k][end]);
 			any = true;
@@ -142,8 +143,8 @@ void dr_affinity_gpu_row(
 {
 	unsigned gpu = p->gpu[position][end];
 
-	if (dr_affinity_node(p, end, position) >= 0)
-		row->numa = dr_affinity_node(p, end, position);
+	if (numa_node(p, end, position) >= 0)
+		row->numa = numa_node(p, end, position);
 	if (p->topo && gpu < p->topo->n_gpus && !row->bus_id[0])
 		snprintf(row->bus_id, sizeof(row->bus_id), "%s", p->topo->gpu[gpu].bus_id);
 	dr_plan_reason(p, position, row->reason, sizeof(row->reason));

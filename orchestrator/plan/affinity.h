@@ -20,8 +20,6 @@ int dr_affinity_look(const char *xml, bool cuda, struct dr_topo **out, struct dr
 int dr_affinity_load(const struct dr_options *o, struct dr_topo **out, struct dr_err *e)
 	DR_MUST_CHECK;
 
-/* NUMA node of the GPU's primary rail, else of the GPU itself; -1 unknown. */
-int dr_affinity_node(const struct dr_plan *p, enum dr_plan_end end, unsigned position);
 /*
  * Where a worker that serves the GPUs with `mine` set is to run; each may be -1.
  * cpu: --pin, in turn. node: its memory's, and without --pin its CPUs' too; -1 where binding changes
