@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -622,9 +623,9 @@ static void describe_accepted(const struct dr_field *f, char *buf, size_t len)
 	} else if (f->kind < DR_ARRAY_LEN(plain) && plain[f->kind]) {
 		snprintf(buf, len, "%s", plain[f->kind]);
 	} else if (names) {
-		size_t at = (size_t)snprintf(buf, len, "one of");
-		for (; *names && at < len; names++)
-			at += (size_t)snprintf(buf + at, len - at, " %s", *names);
+		snprintf(buf, len, "one of");
+		for (; *names; names++)
+			dr_append(buf, len, " %s", *names);
 	} else {
 		snprintf(buf, len, "%s %" PRId64 " to %" PRId64,
 			f->kind == DR_F_ROWS ? "a list of" : "an integer from", min, max);

@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "base/opts_priv.h"
+#include "base/units.h"
 
 /* The command line. getopt_long finds the options; error messages are made here (opterr is 0). */
 
@@ -73,10 +74,9 @@ static int unknown_long(
 	snprintf(name, sizeof(name), "%.*s", (int)DR_MIN(len, sizeof(name) - 1), word + 2);
 	for (size_t k = 0; k < o->n && len; k++) {
 		const struct dr_opt *row = o->value[k].row;
-		size_t used = strlen(several);
 
 		if ((row->commands & command) && strncmp(row->name, name, len) == 0)
-			snprintf(several + used, sizeof(several) - used, "%s--%s", used ? ", " : "",
+			dr_append(several, sizeof(several), "%s--%s", several[0] ? ", " : "",
 				row->name);
 	}
 	if (several[0])

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu/gpu_priv.h"
 
+#include "base/units.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -124,11 +126,9 @@ static bool same_address(const struct address *a, const struct address *b)
 static int no_such(const struct dr_gpu_info *list, unsigned n, const char *what, struct dr_err *e)
 {
 	char there[192] = "";
-	size_t at = 0;
 
-	for (unsigned i = 0; i < n && at < sizeof(there); i++)
-		at += (size_t)snprintf(there + at, sizeof(there) - at, "%s%u (%s)", i ? ", " : "",
-			i, list[i].bus_id);
+	for (unsigned i = 0; i < n; i++)
+		dr_append(there, sizeof(there), "%s%u (%s)", i ? ", " : "", i, list[i].bus_id);
 	return dr_err_set(e, -ENODEV, "no such GPU: %s; available: %u GPU%s%s%s", what, n,
 		n == 1 ? "" : "s", n ? ": " : "", there);
 }

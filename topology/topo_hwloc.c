@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/units.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -182,17 +183,16 @@ static int no_such_gpu(hwloc_topology_t hw, const char *bus_id, struct dr_err *e
 {
 	hwloc_obj_t o = NULL;
 	char list[140] = "";
-	size_t at = 0;
 
 	while ((o = hwloc_get_next_pcidev(hw, o))) {
 		char id[16];
 
 		dr_topo_hw_bus_id(o, id);
-		if (is_gpu(o) && at < sizeof(list))
-			at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", id);
+		if (is_gpu(o))
+			dr_append(list, sizeof(list), " %s", id);
 	}
 	return dr_err_set(e, -ENODEV, "topology: no PCI device %s; available GPUs:%s", bus_id,
-		at ? list : " none");
+		list[0] ? list : " none");
 }
 
 static void count_nodes(struct dr_topo *t, hwloc_topology_t hw)

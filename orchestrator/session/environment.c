@@ -2,6 +2,7 @@
 #include "orchestrator/session/session_priv.h"
 
 #include "base/sysfile.h"
+#include "base/units.h"
 #include "topology/offload.h"
 
 #include <math.h>
@@ -59,12 +60,11 @@ static int add_cpus(const char *irq, void *arg)
 {
 	struct dr_env_nic_row *r = arg;
 	char cpus[64];
-	size_t n = strlen(r->interrupt_cpus);
 
 	if (dr_sysfile_text(cpus, sizeof(cpus), "", "/proc/irq/%s/effective_affinity_list", irq) >
 		0)
-		snprintf(r->interrupt_cpus + n, sizeof(r->interrupt_cpus) - n, "%s%s", n ? " " : "",
-			cpus);
+		dr_append(r->interrupt_cpus, sizeof(r->interrupt_cpus), "%s%s",
+			r->interrupt_cpus[0] ? " " : "", cpus);
 	return 0;
 }
 
