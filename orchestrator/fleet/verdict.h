@@ -7,9 +7,6 @@
 /*
  * What is bad, from the figures of all pairs. Pure; verdict.c has the rules.
  *
- *   corrupts, bad-node, fabric-link, bad-cable, bad-nic, asymmetric, slow-pair, failed-pair,
- *   node-missing
- *
  * Low figures are put down to as few parts as explain them, and each figure to one part. One end of
  * a NIC cannot be told from its cable and the port of the switch by measuring: the text says which
  * they are.

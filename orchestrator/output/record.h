@@ -14,9 +14,8 @@
  * Folder output/: the results of a run as rows with one schema, their verdict, and every output
  * made from them: documents, tables, metrics, traces and baselines.
  *
- * The one record of a run, from which every output is made: JSON document, JSON lines, CSV,
- * Prometheus text, tables (orchestrator/output/output.h). It is valid from dr_record_create on, so
- * that every exit path, however early, writes a complete document.
+ * The one record of a run is valid from dr_record_create on, so that every exit path, however
+ * early, writes a complete document.
  *
  * Rows: dr_fields_init(&dr_nic_fields, &row) sets every field to unknown (base/fields.h). Set what
  * is known, then dr_record_add(rec, nics, &row). Rows are copied. Adding does not fail towards the

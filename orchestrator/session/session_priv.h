@@ -20,7 +20,8 @@
  *   rights.c    what this process may still do when it reads bytes of the peer
  *   switch_lines.c  lines about switches, while the run lasts
  *   pulse.c     signs of life while the main thread makes buffers
- *   local*.c, rows.c, matrix_cell.c, live.c   this end's workers and what they measure
+ *   local.c, local_phase.c   this end's workers; their commands and reports
+ *   rows.c, matrix_cell.c, live.c   what they measure
  * struct dr_client and the server's struct server begin with a struct dr_session, which is the argument of all
  * callbacks.
  */
@@ -150,9 +151,6 @@ void dr_inject_renew(struct dr_session *s);
  *
  * create -> start -> connect -> (n_ready == n_gpus) -> { phase -> MARK 0 -> MARK 1 -> STOP ->
  * (sent, EXPECT) -> (phase_over) -> results } ... -> finish -> destroy
- *
- * local.c makes it and owns its workers, local_phase.c has commands and reports, rows.c and matrix_cell.c fill the
- * record.
  */
 struct dr_local_worker {
 	struct dr_pollable po; /* fd -1: it has not made its buffers, and commands pass it over */
