@@ -29,6 +29,14 @@ void dr_sa_set_port(struct sockaddr_storage *sa, uint16_t port)
 	((struct sockaddr_in *)sa)->sin_port = htons(port);
 }
 
+bool dr_sa_lacks_scope(const struct sockaddr_storage *sa)
+{
+	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
+
+	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
+	       in6->sin6_scope_id == 0;
+}
+
 unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16])
 {
 	const struct sockaddr_in6 *s6 = (const struct sockaddr_in6 *)a;

@@ -32,6 +32,8 @@ bool dr_networks_have(const struct dr_networks *l, const struct sockaddr_storage
 socklen_t dr_sa_len(const struct sockaddr_storage *sa);
 uint16_t dr_sa_port(const struct sockaddr_storage *sa);
 void dr_sa_set_port(struct sockaddr_storage *sa, uint16_t port);
+/* A link-local address of IPv6 without its interface: no socket can use it. */
+bool dr_sa_lacks_scope(const struct sockaddr_storage *sa);
 
 /* The address without port; returns its bytes, 4 or 16; 0: it is of another family. */
 unsigned dr_host_bytes(const struct sockaddr_storage *a, uint8_t out[16]);

@@ -129,14 +129,6 @@ bool dr_addr_is_local(const struct dr_addr *a)
 	return err != EADDRNOTAVAIL && err != EAFNOSUPPORT && err != EINVAL;
 }
 
-static bool lacks_scope(const struct dr_addr *a)
-{
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)&a->ss;
-
-	return a->ss.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
-	       in6->sin6_scope_id == 0;
-}
-
 /* An IPv6 address of this host cannot be used before its duplicate address detection has ended. */
 static bool is_configured(const struct dr_addr *a)
 {
@@ -156,7 +148,7 @@ static bool is_configured(const struct dr_addr *a)
 
 static int unusable(const char *spec, const struct dr_addr *a, struct dr_err *e)
 {
-	if (lacks_scope(a))
+	if (dr_sa_lacks_scope(&a->ss))
 		return dr_err_set(e, -ENODEV,
 			"--control %.50s: a link-local address needs its interface; write %.50s%%INTERFACE, "
 			"or name the interface alone",
@@ -179,7 +171,7 @@ int dr_addr_local(
 	}
 	if (*n)
 		return 0;
-	if (numeric && (lacks_scope(out) || is_configured(out)))
+	if (numeric && (dr_sa_lacks_scope(&out->ss) || is_configured(out)))
 		return unusable(spec, out, e);
 	list_local(there, sizeof(there));
 	return dr_err_set(e, -ENODEV, "--control %.50s: %s; use one of: %s", spec,

@@ -30,14 +30,6 @@ static int source_address(const struct sockaddr_storage *peer, struct sockaddr_s
 	return rc;
 }
 
-static bool lacks_scope(const struct sockaddr_storage *sa)
-{
-	const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)sa;
-
-	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&in6->sin6_addr) &&
-	       in6->sin6_scope_id == 0;
-}
-
 bool dr_route_bind(struct dr_route *route, const struct sockaddr_storage *from, unsigned n_from)
 {
 	struct dr_netdev dev;
@@ -68,7 +60,7 @@ static int route_to_addr(
 	if (rc) {
 		dr_netdev_addr_format((const struct sockaddr *)peer, a, sizeof(a));
 		return dr_err_set(e, rc, "no route to %s: %s%s", a, strerror(-rc),
-			lacks_scope(peer)
+			dr_sa_lacks_scope(peer)
 				? "; a link-local address needs its interface: ADDRESS%INTERFACE"
 				: "");
 	}
