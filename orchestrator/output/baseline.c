@@ -296,14 +296,11 @@ static void print_row(const struct dr_comparison_row *c, FILE *f)
 {
 	static const char *const words[] = { "ok", "BELOW", "not in this run",
 		"not in the baseline" };
-	char bytes[32] = "-";
 
-	if (c->message_bytes != DR_UNSET)
-		dr_format_size((uint64_t)c->message_bytes, bytes, sizeof(bytes));
 	fprintf(f, "  %-24s %-9s %9s %9s %9s %9s %5s %6s  %s\n", figure_name(c->gpu, c->nic).s,
-		dr_enum_name(dr_direction_names, c->direction), bytes, sig(c->gbps).s,
-		sig(c->mean_gbps).s, sig(c->min_gbps).s, count(c->repeats).s, num(c->percent, 1).s,
-		words[c->result]);
+		dr_enum_name(dr_direction_names, c->direction), size(c->message_bytes).s,
+		sig(c->gbps).s, sig(c->mean_gbps).s, sig(c->min_gbps).s, count(c->repeats).s,
+		num(c->percent, 1).s, words[c->result]);
 }
 
 /* "3", "1 to 3". */

@@ -51,6 +51,11 @@ static inline struct cell dr_fault_row_name(const char *kind, int dir)
 	return c;
 }
 
+static inline const char *way(int direction)
+{
+	return direction == DR_TO_CLIENT ? "server to client" : "client to server";
+}
+
 /* "GPU 3", "eth1", "GPU 3 over eth1". */
 static inline struct cell figure_name(int64_t gpu, const char *nic)
 {
@@ -78,6 +83,11 @@ static inline double known(int64_t v)
 static inline struct cell ms(int64_t ns)
 {
 	return num(known(ns) / 1e6, ns < DR_NS_PER_MS ? 3 : ns < 100 * DR_NS_PER_MS ? 2 : 1);
+}
+
+static inline struct cell us(int64_t ns)
+{
+	return sig(known(ns) / 1e3);
 }
 
 static inline struct cell size(int64_t bytes)

@@ -167,13 +167,6 @@ static void print_counters(const struct table *t, size_t from, size_t to)
 	fputs(" |\n", t->f);
 }
 
-static const char *const ways[] = { "client to server", "server to client" };
-
-static const char *way(int direction)
-{
-	return ways[direction == DR_TO_CLIENT];
-}
-
 static bool has_direction(const struct dr_record *rec, int direction)
 {
 	for (size_t i = 0; i < rec->matrix.nics.n; i++)
@@ -203,18 +196,13 @@ static void print_notes(const struct table *t)
 
 static void print_direction(struct table *t, int direction)
 {
-	const struct dr_matrix_cell_row *first = t->rec->matrix.cells.v;
-	char bytes[32] = "-";
-
 	gather(t, direction);
 	if (!t->n)
 		return;
-	if (first->message_bytes != DR_UNSET)
-		dr_format_size((uint64_t)first->message_bytes, bytes, sizeof(bytes));
 	fprintf(t->f,
 		"\nMatrix: Gb/s of each GPU over each NIC alone, %s, messages of %s, on the receiver's "
 		"clock\n",
-		dr_direction_names[direction], bytes);
+		dr_direction_names[direction], size(t->rec->matrix.cells.v[0].message_bytes).s);
 	for (size_t from = 0; from < t->n; from += NICS_WIDE) {
 		size_t to = DR_MIN(from + NICS_WIDE, t->n);
 

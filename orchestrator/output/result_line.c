@@ -239,12 +239,12 @@ static void print_latency(const struct dr_record *rec, int64_t bytes, const char
 	if (!best)
 		return;
 	fprintf(f, "%s, round trip of %s: median %s us (GPU %s over %s)", title, size(bytes).s,
-		sig(known(best->p50_ns) / 1e3).s, count(best->gpu).s, best->nic);
+		us(best->p50_ns).s, count(best->gpu).s, best->nic);
 	if (worst != best)
-		fprintf(f, " to %s us (GPU %s over %s)", sig(known(worst->p50_ns) / 1e3).s,
-			count(worst->gpu).s, worst->nic);
-	fprintf(f, "; p99 %s%s us, longest %s us\n", worst != best ? "at most " : "",
-		sig(known(p99) / 1e3).s, sig(known(max) / 1e3).s);
+		fprintf(f, " to %s us (GPU %s over %s)", us(worst->p50_ns).s, count(worst->gpu).s,
+			worst->nic);
+	fprintf(f, "; p99 %s%s us, longest %s us\n", worst != best ? "at most " : "", us(p99).s,
+		us(max).s);
 }
 
 void dr_result_latency(const struct dr_record *rec, const char *title, FILE *f)

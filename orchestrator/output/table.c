@@ -18,11 +18,6 @@
 /* Tables for people, at most 100 columns wide; sentences follow the screen. The unit stands in the
  * column's head or in the title; "-" is unknown. */
 
-static struct cell us(int64_t ns)
-{
-	return sig(known(ns) / 1e3);
-}
-
 static struct cell duration(int64_t ns)
 {
 	struct cell c = { "unknown" };

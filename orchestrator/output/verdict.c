@@ -271,17 +271,16 @@ static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, dou
 static void miss_comparison(
 	struct dr_record *rec, const struct dr_comparison_row *c, double percent)
 {
-	char gpu[40] = "", bytes[32] = "-";
+	char gpu[40] = "";
 
 	if (c->gpu != DR_UNSET)
 		snprintf(gpu, sizeof(gpu), "gpu %" PRId64 "%s", c->gpu, c->nic[0] ? " over " : "");
-	if (c->message_bytes != DR_UNSET)
-		dr_format_size((uint64_t)c->message_bytes, bytes, sizeof(bytes));
 	miss(rec, DR_EXIT_THRESHOLD,
 		"%s%s %s, messages of %s: %.4g Gb/s is %.1f %% of the baseline's "
 		"%.4g Gb/s (mean of %" PRId64 "), below %.4g %%",
-		gpu, c->nic, dr_enum_name(dr_direction_names, c->direction), bytes, c->gbps,
-		floored(c->percent), c->mean_gbps, c->repeats, percent);
+		gpu, c->nic, dr_enum_name(dr_direction_names, c->direction),
+		size(c->message_bytes).s, c->gbps, floored(c->percent), c->mean_gbps, c->repeats,
+		percent);
 }
 
 /* ": its link is down"; "": not known. */
@@ -386,7 +385,6 @@ static void judge_switched(struct dr_record *rec, const struct dr_thresholds *t)
 /* --min-nic: what the matrix says of each NIC. */
 static void judge_nics(struct dr_record *rec, double percent, bool implied)
 {
-	static const char *const ways[] = { "client to server", "server to client" };
 	bool any = false;
 
 	if (isnan(percent))
@@ -400,12 +398,12 @@ static void judge_nics(struct dr_record *rec, double percent, bool implied)
 				"%s (rail %" PRId64
 				"), %s: %.3g Gb/s, %.0f %% of the other NICs, below "
 				"--min-nic=%.4g%%",
-				n->nic, n->rail, ways[n->direction == DR_TO_CLIENT], n->alone_gbps,
+				n->nic, n->rail, way(n->direction), n->alone_gbps,
 				floor(n->others_percent), percent);
 		else if (n->finding == DR_MATRIX_SLOW || n->finding == DR_MATRIX_IDLE)
 			miss(rec, DR_EXIT_THRESHOLD, "%s (rail %" PRId64 "), %s: %s: %s", n->nic,
-				n->rail, ways[n->direction == DR_TO_CLIENT],
-				dr_matrix_finding_names[n->finding], n->cause);
+				n->rail, way(n->direction), dr_matrix_finding_names[n->finding],
+				n->cause);
 	}
 	if (!any && !implied)
 		miss(rec, DR_EXIT_ENV,
