@@ -14,7 +14,6 @@
 #include "orchestrator/fleet/member.h"
 #include "orchestrator/fleet/place.h"
 #include "orchestrator/fleet/progress.h"
-#include "orchestrator/fleet/table.h"
 #include "orchestrator/output/parts.h"
 #include "orchestrator/output/record.h"
 #include "orchestrator/session/session.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "orchestrator/fleet/table.h"
+#include "orchestrator/fleet/verdict.h"
 
 #include "base/mem.h"
 #include "base/units.h"

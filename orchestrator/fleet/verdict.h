@@ -4,6 +4,8 @@
 
 #include "orchestrator/fleet/results.h"
 
+#include <stdio.h>
+
 /*
  * What is bad, from the figures of all pairs. Pure; verdict.c has the rules.
  *
@@ -69,5 +71,9 @@ void dr_sweep_verdict_fini(struct dr_sweep_verdict *v);
 /* The median of all figures, each of its first run; NAN: none. Later runs, of low pairs alone, do not raise it: a pair that
  * is low in the end was so whenever it was looked at. -ENOMEM. */
 int dr_sweep_median(const struct dr_sweep_result *r, size_t n, double *out) DR_MUST_CHECK;
+
+/* table.c. The node x node table (up to 11 nodes; of more nodes the worst ones) and the findings,
+ * at most 100 columns. */
+int dr_sweep_print(const struct dr_sweep_judge *j, const struct dr_sweep_verdict *v, FILE *f);
 
 #endif

@@ -2,7 +2,6 @@
 #include "orchestrator/fleet/verdict.h"
 
 #include "base/mem.h"
-#include "orchestrator/fleet/table.h"
 
 #include <math.h>
 #include <setjmp.h>
