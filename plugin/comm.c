@@ -84,8 +84,8 @@ void ha_mr_free(struct ha_mr *mr)
 	dr_free(mr);
 }
 
-/* Chunks of mr are in flight: they go on in `with`, until the session ends. NULL: they ended with
- * their lanes. */
+/* Chunks of mr are in flight in `with`, which stays allocated until the session is destroyed. base
+ * NULL: there was no memory, and the lanes that carried them have ended. */
 static void keep(struct ha_mr *mr, const struct dr_memory *with)
 {
 	mr->base = with->base;

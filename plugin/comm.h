@@ -19,7 +19,7 @@ struct ha_mr {
 	struct ha_session *s;
 	uint8_t *base;
 	size_t len;
-	/* Of its comm, or of the session's replaced ones, whose base is the plugin's. */
+	/* In the list of its comm, or in ha_session.replaced: then base is memory of the plugin. */
 	struct ha_mr *next;
 	struct dr_mem *mem; /* by lane */
 	atomic_uint chunks; /* in flight */
@@ -98,9 +98,9 @@ int ha_comm_start(struct ha_comm *c, const struct dr_handle *peer, struct dr_err
 /* 1 it carries data, 0 not yet, -errno it is lost. Any thread. */
 int ha_comm_ready(struct ha_comm *c);
 
-/* *out NULL: try again later. A comm that has ended takes requests, too: test says why they will
- * not be done.
- * -errno: the same when no request is left; -EINVAL: n. */
+/* *out NULL: try again later. A comm that has ended still takes requests: ha_comm_test returns its
+ * error. If no request is free, the error of the comm is returned here. -EINVAL: n is not in
+ * 1..HA_BUFFERS_MAX. */
 int ha_comm_send(struct ha_comm *c, const struct ha_buffer *b, struct ha_request **out);
 int ha_comm_recv(struct ha_comm *c, const struct ha_buffer *b, unsigned n, struct ha_request **out);
 /* *done: whether the request is; then it is gone. sizes: bytes of each buffer; may be NULL. */

@@ -58,11 +58,11 @@ struct dr_stream {
 	uint64_t end;
 	uint64_t post_at, take_at; /* byte of the current message */
 	struct dr_flight flight;   /* sender */
-	unsigned ahead;	  /* receiver: chunks that are posted at most, see measure_ahead; */
-	int64_t ahead_ns; /* since then, and bytes until then */
-	uint64_t ahead_bytes;
-	bool has_expected;	 /* receiver: the peer told how many bytes it sent, */
-	uint64_t expected_bytes; /* since the start, and what differed before */
+	unsigned ahead;		   /* receiver: chunks that are posted at most, see measure_ahead */
+	int64_t ahead_ns;	   /* time of its last measurement, */
+	uint64_t ahead_bytes;	   /* and bytes of the phase that had arrived by then */
+	bool has_expected;	   /* receiver: the peer told how many bytes it sent, */
+	uint64_t expected_bytes;   /* since the start, and what differed before */
 	uint64_t bytes_off;
 	struct dr_tally now, from, to;
 	bool have_from, have_to;
