@@ -60,8 +60,7 @@ struct dr_switch_record {
 	uint32_t rounds;	     /* epochs that this switch took */
 };
 
-/* The gap of a receiver's switch, ns; -1: it was idle, or one of the two deliveries is not
- * known. */
+/* The gap of a receiver's switch, ns; -1: it was idle, or a delivery is not known. */
 static inline int64_t dr_switch_gap(const struct dr_switch_record *r)
 {
 	return !r->idle && r->last_delivery_ns && r->first_delivery_ns >= r->last_delivery_ns
@@ -70,9 +69,8 @@ static inline int64_t dr_switch_gap(const struct dr_switch_record *r)
 }
 
 struct dr_channel_stats {
-	uint64_t messages, bytes; /* sender: acknowledged; receiver: delivered */
-	uint64_t path_bytes
-		[DR_PATHS]; /* user bytes over each path, including replays and partial parts */
+	uint64_t messages, bytes;      /* sender: acknowledged; receiver: delivered */
+	uint64_t path_bytes[DR_PATHS]; /* of the user, replays and partial parts included */
 	uint64_t replayed_messages, replayed_bytes;
 	uint64_t duplicates_dropped;  /* receiver: parts that had been received before */
 	uint32_t switches, failbacks; /* failbacks: all planned switches */
@@ -90,8 +88,7 @@ struct dr_channel_stats {
  * below, and must not close or free the channel. Pointers are valid during the call only. */
 struct dr_channel_ops {
 	void (*switched)(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec);
-	/* The channel became protected (prot: both paths up) or unprotected, because of path
-	 * `path`. */
+	/* Both paths are up (prot), or not any more, because of path `path`. */
 	void (*protection)(
 		void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns);
 	/* The channel ended with a final error: -ENETDOWN both paths lost, -ECANCELED memory
@@ -160,10 +157,9 @@ int dr_channel_mem_reg(struct dr_channel *ch, const struct dr_memory *m, struct 
 int dr_channel_mem_dereg(
 	struct dr_channel *ch, struct dr_mem *mem, int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 
-/* 0: nothing accesses the memory any more. Messages that are outstanding in it go on in `with`, as
- * long and with the bytes that are to be sent: their paths are destroyed here, as by
- * dr_channel_mem_dereg, and built again. mem has `with` then, to be deregistered. An error, with
- * mem cleared: the channel has ended, or as of dr_channel_mem_dereg. */
+/* The same, but messages that are outstanding in it go on in `with`, as long and with the bytes to
+ * send, which mem has then: their paths are destroyed and built again. An error: the channel has
+ * ended, too. */
 int dr_channel_mem_replace(struct dr_channel *ch, struct dr_mem *mem, const struct dr_memory *with,
 	int64_t now_ns, struct dr_err *e) DR_MUST_CHECK;
 
@@ -210,8 +206,7 @@ void dr_channel_tick(struct dr_channel *ch, int64_t now_ns);
 /* Latest time for the next dr_channel_tick, monotonic ns; DR_NEVER. */
 int64_t dr_channel_deadline(const struct dr_channel *ch);
 
-/* The rail's owner declares the rail of path `index` down (err: -errno, why: text for people) or
- * up. */
+/* The rail of path `index` is down (err: -errno, why: text for people), or up. */
 void dr_channel_rail_down(
 	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
 void dr_channel_rail_up(struct dr_channel *ch, unsigned index, int64_t now_ns);
@@ -222,10 +217,7 @@ void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *frame, in
 /* The owner found out that path `index` carries no data; the rail may work. */
 void dr_channel_path_dead(
 	struct dr_channel *ch, unsigned index, int err, const char *why, int64_t now_ns);
-/* Fault injection at this end: abort the connection of path `index` ("close"). */
-void dr_channel_break_path(struct dr_channel *ch, unsigned index, int64_t now_ns);
-/* Sends a PROBE on every path that is up, so that statistics show whether the peer's kernel
- * acknowledges. */
+/* Sends a PROBE on every path that is up: statistics show whether the peer's kernel answers. */
 void dr_channel_probe(struct dr_channel *ch, int64_t now_ns);
 /* The same on path `index`. all: as many probes at a time as the kind allows. */
 void dr_channel_probe_path(struct dr_channel *ch, unsigned index, bool all, int64_t now_ns);
@@ -260,8 +252,7 @@ void dr_channel_answers(struct dr_channel *ch, struct dr_channel_answers *out, i
  * peer may have closed connections, and its resets may be lost. */
 #define DR_CHANNEL_STALL_NS (100 * DR_NS_PER_MS)
 void dr_channel_late(struct dr_channel *ch, int64_t for_ns, int64_t now_ns);
-/* The peer's process is stalled although its kernel answers: the deadline of a switch is
- * suspended. */
+/* The peer's process is stalled, its kernel answers: a switch has no deadline. */
 void dr_channel_stalled(struct dr_channel *ch, bool stalled, int64_t now_ns);
 /* Path `index` is READY at this end. */
 bool dr_channel_path_up(const struct dr_channel *ch, unsigned index);

@@ -187,16 +187,29 @@ int dr_channel_ready(const struct dr_channel *ch)
 	return ch->fo.state == DR_FO_RUN;
 }
 
-static int dereg(struct dr_channel *ch, struct dr_mem *mem, unsigned i, struct dr_err *e)
+/* No connection uses it. The first error counts. */
+static int release(struct dr_channel *ch, struct dr_mem *mem, struct dr_err *why)
 {
-	struct dr_rail *r = ch->prm.rail[i];
-	int rc = r && mem->mr[i] ? r->ops->mr_dereg(r, mem->mr[i]) : 0;
+	for (unsigned i = 0; i < DR_PATHS; i++) {
+		struct dr_rail *r = ch->prm.rail[i];
+		int rc = r && mem->mr[i] ? r->ops->mr_dereg(r, mem->mr[i]) : 0;
 
-	mem->mr[i] = NULL;
-	if (rc != 0)
-		dr_err_set(e, rc, "%zu bytes could not be deregistered from rail %u (%s): %s",
-			mem->len, r->index, r->ops->name, dr_errno_name(rc));
-	return rc;
+		if (rc != 0 && why->code == 0)
+			dr_err_set(why, rc,
+				"channel %u: %zu bytes could not be deregistered from rail %u (%s): %s",
+				ch->prm.id, mem->len, r->index, r->ops->name, dr_errno_name(rc));
+	}
+	memset(mem, 0, sizeof(*mem));
+	return why->code;
+}
+
+/* Also if what is gone may be accessed until the process ends. */
+static int tell(const struct dr_channel *ch, const struct dr_err *why, struct dr_err *e)
+{
+	if (ch->unsafe.code != 0)
+		return dr_err_set(
+			e, ch->unsafe.code, "channel %u: %s", ch->prm.id, ch->unsafe.text);
+	return why->code != 0 ? dr_err_set(e, why->code, "%s", why->text) : 0;
 }
 
 int dr_channel_mem_reg(
@@ -209,11 +222,11 @@ int dr_channel_mem_reg(
 		int rc = r ? r->ops->mr_reg(r, mem, &m.mr[i], e) : 0;
 
 		if (rc != 0) {
-			struct dr_err why;
+			struct dr_err why = { 0 };
 
 			/* Nobody was told its key: it stays pinned, but nothing accesses it. */
-			if (i > 0 && dereg(ch, &m, 0, &why) != 0)
-				dr_warn("channel", "channel %u: %s", ch->prm.id, why.text);
+			if (release(ch, &m, &why) != 0)
+				dr_warn("channel", "%s", why.text);
 			return rc;
 		}
 	}
@@ -235,58 +248,39 @@ static bool outstanding_in(const struct dr_channel *ch, const struct dr_mem *mem
 
 static const char OUTSTANDING[] = "memory was deregistered with messages outstanding";
 
-/* No connection uses it. */
-static int release(struct dr_channel *ch, struct dr_mem *mem, struct dr_err *e)
+int dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now, struct dr_err *e)
 {
 	struct dr_err why = { 0 };
 
-	for (unsigned i = 0; i < DR_PATHS; i++)
-		(void)dereg(ch, mem, i, why.code == 0 ? &why : NULL);
-	memset(mem, 0, sizeof(*mem));
-	if (ch->unsafe.code != 0)
-		why = ch->unsafe;
-	return why.code != 0 ? dr_err_set(e, why.code, "channel %u: %s", ch->prm.id, why.text) : 0;
-}
-
-int dr_channel_mem_dereg(struct dr_channel *ch, struct dr_mem *mem, int64_t now, struct dr_err *e)
-{
 	if (outstanding_in(ch, mem)) {
 		dr_channel_fail(ch, -ECANCELED, OUTSTANDING, now);
 		for (unsigned i = 0; i < DR_PATHS; i++)
 			path_free(ch, i); /* stop() waits until nothing accesses the memory */
 	}
-	return release(ch, mem, e);
+	(void)release(ch, mem, &why);
+	return tell(ch, &why, e);
 }
 
 int dr_channel_mem_replace(struct dr_channel *ch, struct dr_mem *mem, const struct dr_memory *with,
 	int64_t now, struct dr_err *e)
 {
-	struct dr_fo_path *used[DR_PATHS] = { NULL };
-	int rc;
+	struct dr_err why = { 0 };
 
-	/* The active path, and one that is left and not fenced yet. */
+	/* The active path, and one that is left and not fenced yet. The core acts later. */
 	for (unsigned i = 0; i < DR_PATHS; i++) {
-		struct dr_fo_path *p = &ch->fo.path[i];
+		const struct dr_fo_path *p = &ch->fo.path[i];
 
-		if (p->state == DR_FOP_FENCING || (p->state == DR_FOP_READY && i == ch->fo.active))
-			used[i] = p;
-		if (used[i])
-			path_free(ch, i);
-	}
-	rc = release(ch, mem, e);
-	if (rc == 0)
-		rc = dr_channel_mem_reg(ch, with, mem, e);
-	if (rc != 0)
-		dr_channel_fail(ch, -ECANCELED, OUTSTANDING, now);
-	for (unsigned i = 0; i < DR_PATHS; i++) {
-		if (!used[i])
+		if (p->state != DR_FOP_FENCING && (p->state != DR_FOP_READY || i != ch->fo.active))
 			continue;
-		dr_fo_path_failed(&ch->fo, dr_fo_conn(i, used[i]->gen), DR_SCOPE_PATH, -ECANCELED,
+		path_free(ch, i);
+		dr_fo_path_failed(&ch->fo, dr_fo_conn(i, p->gen), DR_SCOPE_PATH, -ECANCELED,
 			OUTSTANDING, now);
-		dr_fo_fenced(&ch->fo, i, used[i]->gen, now);
+		dr_fo_fenced(&ch->fo, i, p->gen, now);
 	}
+	if (release(ch, mem, &why) != 0 || dr_channel_mem_reg(ch, with, mem, &why) != 0)
+		dr_fo_die(&ch->fo, -ECANCELED, OUTSTANDING, now);
 	dr_channel_turn(ch, now);
-	return rc;
+	return tell(ch, &why, e);
 }
 
 static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
@@ -304,9 +298,8 @@ static void act_connect(struct dr_channel *ch, unsigned i, uint32_t gen)
 			cp->path, cp->peer, gen == 1 ? cp->peer_len : 0, ch->now, &e);
 	dr_debug("channel", "channel %u path %u gen %u: %s", ch->prm.id, i, gen,
 		rc == 0 ? "connecting" : e.text);
-	if (rc == 0)
-		return;
-	dr_fo_path_failed(&ch->fo, dr_fo_conn(i, gen), DR_SCOPE_PATH, rc, e.text, ch->now);
+	if (rc != 0)
+		dr_fo_path_failed(&ch->fo, dr_fo_conn(i, gen), DR_SCOPE_PATH, rc, e.text, ch->now);
 }
 
 static void act_fence(struct dr_channel *ch, const struct dr_fo_act *a)
@@ -456,11 +449,6 @@ void dr_channel_datagram(struct dr_channel *ch, const struct dr_frame *fr, int64
 		return; /* of the others, only those that came on a path count */
 	dr_fo_frame(&ch->fo, fr->path, fr, now);
 	dr_channel_turn(ch, now);
-}
-
-void dr_channel_break_path(struct dr_channel *ch, unsigned i, int64_t now)
-{
-	dr_channel_path_dead(ch, i, -ECONNABORTED, "connection closed by fault injection", now);
 }
 
 void dr_channel_path_dead(struct dr_channel *ch, unsigned i, int err, const char *why, int64_t now)
@@ -736,14 +724,13 @@ bool dr_channel_closed(const struct dr_channel *ch)
 
 int dr_channel_stop(struct dr_channel *ch, struct dr_err *e)
 {
-	const struct dr_err *why = &ch->unsafe;
+	const struct dr_err none = { 0 };
 
 	close_paths(ch, true);
 	for (unsigned i = 0; i < DR_PATHS; i++)
 		if (ch->path[i].path)
 			path_stop(ch, i);
-	return why->code != 0 ? dr_err_set(e, why->code, "channel %u: %s", ch->prm.id, why->text)
-			      : 0;
+	return tell(ch, &none, e);
 }
 
 void dr_channel_fini(struct dr_channel *ch)

@@ -209,8 +209,7 @@ int dr_fo_delivered(struct dr_fo *f, struct dr_fo_conn conn, uint32_t epoch, uin
 		return 0;
 	f->got = 0;
 	f->head++;
-	if (f->cursor < f->head)
-		f->cursor = f->head;
+	f->cursor = DR_MAX(f->cursor, f->head);
 	dr_fo_progressed(f, now);
 	if (f->state == DR_FO_RUN)
 		dr_fo_record_close(f, now);

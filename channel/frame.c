@@ -5,19 +5,11 @@
 
 #include <errno.h>
 
-static const char *const names[DR_FRAME_TYPES] = {
-	[DR_FRAME_ACK] = "ACK",
-	[DR_FRAME_SWITCH] = "SWITCH",
-	[DR_FRAME_ANSWER] = "ANSWER",
-	[DR_FRAME_NOTIFY] = "NOTIFY",
-	[DR_FRAME_GONE] = "GONE",
-	[DR_FRAME_ABORT] = "ABORT",
-	[DR_FRAME_CLOSE] = "CLOSE",
-	[DR_FRAME_PROBE] = "PROBE",
-};
-
 const char *dr_frame_type_name(enum dr_frame_type t)
 {
+	static const char *const names[DR_FRAME_TYPES] = { "?", "ACK", "SWITCH", "ANSWER", "NOTIFY",
+		"GONE", "ABORT", "CLOSE", "PROBE" };
+
 	return t > 0 && t < DR_FRAME_TYPES ? names[t] : "?";
 }
 
@@ -54,20 +46,10 @@ int dr_frame_decode(const void *data, size_t len, struct dr_frame *f)
 	dr_rbuf_u32(&r, &gen);
 	dr_rbuf_u32(&r, &err);
 	dr_rbuf_u64(&r, &seq);
-	if (dr_rbuf_done(&r) != 0)
+	if (dr_rbuf_done(&r) != 0 || type == 0 || type >= DR_FRAME_TYPES || path >= DR_PATHS ||
+		(flags & ~DR_FRAME_FLAGS))
 		return -EPROTO;
-	if (type == 0 || type >= DR_FRAME_TYPES || path >= DR_PATHS || (flags & ~DR_FRAME_FLAGS))
-		return -EPROTO;
-	*f = (struct dr_frame){
-		.type = type,
-		.path = path,
-		.flags = flags,
-		.mask = mask,
-		.epoch = epoch,
-		.gen = gen,
-		.err = (int)err,
-		.seq = seq,
-	};
+	*f = (struct dr_frame){ type, path, flags, mask, epoch, gen, (int)err, seq };
 	return f->err > 0 || f->err < -4095 ? -EPROTO : 0;
 }
 
@@ -120,9 +102,8 @@ int dr_dgram_decode(const struct dr_dgram_end *self, const void *data, size_t le
 	dr_rbuf_u8(&r, &role);
 	dr_rbuf_u16(&r, &gpu);
 	if (dr_rbuf_u32(&r, channel) != 0 || magic != MAGIC || version != VERSION ||
-		role != !self->connector || gpu != self->gpu)
-		return -EPROTO;
-	if (!dr_key_tag_ok(self->rx_key, b, BODY, b + BODY))
+		role != !self->connector || gpu != self->gpu ||
+		!dr_key_tag_ok(self->rx_key, b, BODY, b + BODY))
 		return -EPROTO;
 	return dr_frame_decode(b + HEAD, DR_FRAME_LEN, f);
 }

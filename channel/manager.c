@@ -19,11 +19,9 @@ static const int64_t KERNEL_WINDOW_NS = 1200 * DR_NS_PER_MS;
 
 static int64_t conservative_ns(const struct dr_manager_params *p)
 {
-	if (p->detect == DR_DETECT_TRANSPORT)
-		return DR_NEVER;
 	int64_t window = p->hw_window_ns ? p->hw_window_ns : KERNEL_WINDOW_NS;
 
-	return window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
+	return p->detect == DR_DETECT_TRANSPORT || window > DR_NEVER / 2 ? DR_NEVER : 2 * window;
 }
 
 const char *const dr_detect_names[] = { "fast", "conservative", "transport", NULL };
@@ -299,10 +297,7 @@ void dr_manager_link(struct dr_manager *m, int ifindex, bool up, int64_t now)
 
 int64_t dr_manager_detect_bound(const struct dr_manager_params *p)
 {
-	if (p->detect ==
-		DR_DETECT_FAST) /* a tick in progress, the misses, one for the peer's report */
-		return DR_BOUND_BEATS * p->heartbeat_ns;
-	return conservative_ns(p);
+	return p->detect == DR_DETECT_FAST ? DR_BOUND_BEATS * p->heartbeat_ns : conservative_ns(p);
 }
 
 void dr_manager_close(struct dr_manager *m, int64_t now)

@@ -74,8 +74,7 @@ struct dr_manager_params {
 	/* The channels end after this time without any acknowledgement; 0: DR_LOST_AFTER_NS. */
 	int64_t lost_after_ns;
 	/* Time after which the NIC reports an error by itself; DR_NEVER: never; 0: the kernel
-	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT without
-	 * limit. */
+	 * retransmits. Conservative detection waits twice that, DR_DETECT_TRANSPORT always. */
 	int64_t hw_window_ns;
 	int64_t hw_retry_ns; /* interval of the NIC's retries: how long the loss of a last packet takes; 0: the kernel's */
 	uint16_t port_min, port_max;

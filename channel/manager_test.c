@@ -16,7 +16,8 @@ static void test_beats_go_where_the_peer_listens(void **state)
 	(void)state;
 	pair_up(&p, DR_SIM_PLUGIN);
 	dr_sim_cut(p.w, 1, DR_SIM_NODE1, true); /* nothing from end 1 on rail 1, NOTIFY too */
-	dr_channel_break_path(dr_manager_channel_at(p.m[1], 0), 0, dr_sim_world_clock(p.w, 1));
+	dr_channel_path_dead(dr_manager_channel_at(p.m[1], 0), 0, -ECONNABORTED, "test",
+		dr_sim_world_clock(p.w, 1));
 	run_for(&p, 20 * BEAT_NS);
 	assert_int_equal(p.downs[1][0], 0);
 	assert_int_equal(p.downs[0][0], 0);
@@ -56,8 +57,8 @@ static void test_a_rail_without_paths_is_not_silent(void **state)
 	both_paths_up(&p);
 	for (unsigned end = 0; end < 2; end++)
 		for (uint32_t c = 0; c < CHANNELS; c++) /* both paths over rail 1 */
-			dr_channel_break_path(dr_manager_channel_at(p.m[end], c), c == 0,
-				dr_sim_world_clock(p.w, end));
+			dr_channel_path_dead(dr_manager_channel_at(p.m[end], c), c == 0,
+				-ECONNABORTED, "test", dr_sim_world_clock(p.w, end));
 	run_for(&p, 6 * BEAT_NS);
 	ch = dr_manager_channel_at(p.m[0], 0);
 	assert_false(dr_channel_path_up(ch, 1));
@@ -78,8 +79,8 @@ static void lost_resets(enum dr_sim_personality kind)
 	pair_up(&p, kind);
 	cut_all(&p, true);
 	for (unsigned i = 0; i < DR_PATHS; i++)
-		dr_channel_break_path(
-			dr_manager_channel_at(p.m[1], 0), i, dr_sim_world_clock(p.w, 1));
+		dr_channel_path_dead(dr_manager_channel_at(p.m[1], 0), i, -ECONNABORTED, "test",
+			dr_sim_world_clock(p.w, 1));
 	run_for(&p, 2 * BEAT_NS);
 	cut_all(&p, false);
 	run_for(&p, 300 * DR_NS_PER_MS);

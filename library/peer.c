@@ -389,7 +389,8 @@ int dualrail_cut(struct dualrail_peer *p, uint32_t nic)
 	for (unsigned i = 0; i < 2 + 2 * p->lanes && rc == 0; i++)
 		for (unsigned path = 0; path < DR_PATHS; path++)
 			if (dr_lib_rail(p, i, path) == nic)
-				dr_channel_break_path(p->ch[i], path, dr_now_ns());
+				dr_channel_path_dead(p->ch[i], path, -ECONNABORTED,
+					"connection closed by fault injection", dr_now_ns());
 	dr_lib_unlock(p->d);
 	return rc;
 }

@@ -25,7 +25,8 @@ static void break_path_0(void *arg, int64_t now)
 	const struct part *p = arg;
 
 	for (unsigned l = 0; l < LANES; l++)
-		dr_channel_break_path(end[p->end]->bulk[p->thread].lane[l].ch, 0, now);
+		dr_channel_path_dead(
+			end[p->end]->bulk[p->thread].lane[l].ch, 0, -ECONNABORTED, "test", now);
 }
 
 /* The comms keep their connections. */

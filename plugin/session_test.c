@@ -49,8 +49,9 @@ static void stream(unsigned n, unsigned depth, uint64_t size_max, unsigned hazar
 			unsigned i = (unsigned)dr_rng_below(&rng, ENDS);
 
 			pthread_mutex_lock(&end[i]->lock);
-			dr_channel_break_path(comm[i]->ch,
-				(unsigned)DR_MAX(dr_channel_active(comm[i]->ch), 0), dr_now_ns());
+			dr_channel_path_dead(comm[i]->ch,
+				(unsigned)DR_MAX(dr_channel_active(comm[i]->ch), 0), -ECONNABORTED,
+				"test", dr_now_ns());
 			pthread_mutex_unlock(&end[i]->lock);
 		}
 		drive();
@@ -130,7 +131,8 @@ static void slots_are_free_after_a_switch(void **state)
 		drive();
 	}
 	pthread_mutex_lock(&end[RX]->lock);
-	dr_channel_break_path(comm[RX]->ch, (unsigned)dr_channel_active(comm[RX]->ch), dr_now_ns());
+	dr_channel_path_dead(comm[RX]->ch, (unsigned)dr_channel_active(comm[RX]->ch), -ECONNABORTED,
+		"test", dr_now_ns());
 	pthread_mutex_unlock(&end[RX]->lock);
 	for (unsigned k = 0; k < HA_SLOTS; k++)
 		start(&x[k], RX);

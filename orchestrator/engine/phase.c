@@ -267,7 +267,8 @@ static void break_path(
 	struct dr_path *p = dr_channel_path(ch, path);
 
 	if (!cmd->break_path)
-		dr_channel_break_path(ch, path, now);
+		dr_channel_path_dead(
+			ch, path, -ECONNABORTED, "connection closed by fault injection", now);
 	else if (p)
 		cmd->break_path(dr_staged_inner(p));
 }

@@ -2,6 +2,8 @@
 #include "channel/grey_testkit.h"
 #include "orchestrator/engine/rates.h"
 
+#include <errno.h>
+
 /* A rail that became slow is kept. Both rails carry the same at first. */
 static struct flow f;
 static struct dr_rail_rates judge;
@@ -137,7 +139,8 @@ static void test_a_rate_is_that_of_one_connection(void **state)
 		rates_for(400 * DR_NS_PER_MS);
 		for (unsigned i = 0; i < 4; i++) {
 			if (anew) {
-				dr_channel_break_path(ch, 0, dr_sim_world_clock(f.p.w, 0));
+				dr_channel_path_dead(
+					ch, 0, -ECONNABORTED, "test", dr_sim_world_clock(f.p.w, 0));
 				dr_rates_switched(&rates, 0);
 			}
 			while (!dr_channel_path_up(ch, 0))
