@@ -28,7 +28,8 @@ pair() {
 
 # shut NET: the kernel in NET sends probes of a shut window.
 shut() {
-	ip netns exec "$1" ss -Htno | grep -q 'timer:(persist'
+	ip netns exec "$1" ss -Htnoi >ss.out
+	grep -q 'timer:(persist' ss.out
 }
 
 rest() {
@@ -40,7 +41,7 @@ rest() {
 	pair two --rails rail0,rail1 -D 13s
 	ip -n "$A" link set rail1 down
 	kill -STOP "${servers[@]}"
-	wait_for shut "$A"
+	wait_for shut "$A" || { cat ss.out; false; }
 	rest 11
 	kill -CONT "${servers[@]}"
 	judge_status 100 0 "${clients[0]}"
@@ -79,7 +80,7 @@ blink() {
 @test "both rails lost while the peer is stopped with its window shut: found" {
 	pair lost -D 60s
 	kill -STOP "${servers[@]}"
-	wait_for shut "$A"
+	wait_for shut "$A" || { cat ss.out; false; }
 	rest 4
 	for dev in rail0 rail1; do
 		ip netns exec "$B" nft "add table inet hole; add chain inet hole in { type filter hook input priority 0; }
