@@ -208,5 +208,7 @@ P
 		program=$PWD/dualrail
 		"${as[@]}" "$program" --version >/dev/null || skip "the test folder is closed to others"
 	fi
-	tells 0 "not shown" "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms
+	run "${as[@]}" timeout "$WAIT_S" "$program" demo -D 300ms
+	[[ $output == *"not shown"* ]]
+	judge_status 100 0
 }

@@ -168,10 +168,10 @@ one_subnet() {
 		ip -n "$node" neigh flush all
 	done
 	ip netns exec "$A" sysctl -qw net.ipv4.conf.all.arp_ignore=0
-	ip -n "$A" neigh add 10.95.0.2 lladdr "$(mac "$B" flat0)" dev flat0
-	ip -n "$A" neigh add 10.95.0.12 lladdr "$(mac "$B" flat1)" dev flat1
-	ip -n "$B" neigh add 10.95.0.1 lladdr "$(mac "$A" flat0)" dev flat0
-	ip -n "$B" neigh add 10.95.0.11 lladdr "$(mac "$A" flat1)" dev flat1
+	ip -n "$A" neigh replace 10.95.0.2 lladdr "$(mac "$B" flat0)" dev flat0
+	ip -n "$A" neigh replace 10.95.0.12 lladdr "$(mac "$B" flat1)" dev flat1
+	ip -n "$B" neigh replace 10.95.0.1 lladdr "$(mac "$A" flat0)" dev flat0
+	ip -n "$B" neigh replace 10.95.0.11 lladdr "$(mac "$A" flat1)" dev flat1
 	client_in_a -D 200ms --json=c.json
 	[ "$status" -eq 0 ]
 	holds c.json '.topology.rails | length == 2'
