@@ -176,8 +176,9 @@ struct dr_boot_ops {
 	 * only. on_resumed or the end follows. */
 	void (*on_lost)(void *arg, enum dr_boot_cause cause, const char *text);
 	void (*on_resumed)(void *arg);
-	/* Client: never got READY. code: the exit status the server asked for with DECLINED, else 3. err
-	 * says what was tried, how often, the last cause and what to check. Final. */
+	/* Client: never got READY, or the server, not READY yet, declined. code: the exit status it
+	 * asked for with DECLINED, else 3. err says what was tried, how often, the last cause and
+	 * what to check. Final. */
 	void (*on_failed)(void *arg, enum dr_boot_cause cause, int code, const struct dr_err *err);
 	/* The session is over; server: every one that had on_offer, and it is free for the next; client:
 	 * a READY one, final. GOODBYE and LOCAL are orderly. After on_lost: server, the cause of that

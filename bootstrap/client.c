@@ -46,7 +46,7 @@ static void finish(struct dr_boot_client *c, enum dr_boot_cause cause, int code,
 	c->dial.link = NULL;
 	dr_control_detach(&c->e.control);
 	c->e.control.state = DR_BOOT_CLOSED;
-	if (c->was_ready)
+	if (c->was_ready && cause != DR_BOOT_DECLINED)
 		DR_BOOT_TELL(&c->e, on_closed, cause, e.text);
 	else
 		DR_BOOT_TELL(&c->e, on_failed, cause, code, &e);

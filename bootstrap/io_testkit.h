@@ -60,6 +60,7 @@ struct relay {
 static struct world {
 	struct dr_poller *poller;
 	struct srv srv;
+	bool declines_ready;
 	struct cli cli[CLIENTS];
 	struct dr_pollable listener; /* the relay's listener */
 	uint16_t relay_port, target_port;
@@ -208,6 +209,8 @@ static void c_handles(void *arg, unsigned k, const struct dr_handle *h, unsigned
 static void c_ready(void *arg)
 {
 	((struct cli *)arg)->readies++;
+	if (w.declines_ready)
+		dr_boot_server_refuse(w.srv.s, 5, "the time is over");
 }
 
 static void c_message(void *arg, const json_t *msg)

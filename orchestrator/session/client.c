@@ -422,6 +422,8 @@ static void on_failed(void *arg, enum dr_boot_cause cause, int code, const struc
 	struct dr_client *c = dr_client_of(arg);
 
 	c->gone = true;
+	c->s.lost = c->ready;
+	c->s.lost_cause = cause;
 	dr_client_end_for(
 		c, code > 0 ? code : DR_EXIT_PEER, dr_session_reason(cause), "%s", err->text);
 }
@@ -434,9 +436,6 @@ static void on_closed(void *arg, enum dr_boot_cause cause, const char *text)
 	c->s.lost_cause = cause;
 	if (cause != DR_BOOT_LOCAL && !c->ending)
 		dr_record_eventf(c->s.rec, "control", "closed: %s", text);
-	/* A server of version 0.1.0 sends its last handles before it detects that it cannot run. */
-	if (cause == DR_BOOT_DECLINED && !c->ending)
-		dr_client_end_for(c, DR_EXIT_ENV, DR_REASON_DECLINED, "%s", text);
 	if (dr_client_peer_dead(cause))
 		c->dead = true;
 }
