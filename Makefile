@@ -257,7 +257,7 @@ kills: $(B)/dualrail ## SIGKILL of an end, its guard, both, its process group, P
 soak: $(B)/dualrail ## HOURS=h of verified data while links flap, as root; the same command goes on where it was stopped
 	$(Q)tests/chaos/soak.py --dualrail $< --out $(B)/soak-out --hours $(or $(HOURS),1) $(OPTS) || [ $$? = 77 ]
 .PHONY: chaos kills soak
-exonerate: $(B)/dualrail ## sweeps of a clean fabric, and with one rail outside the bounds, as root: SWEEPS=20 KINDS="clean half"
+exonerate: $(B)/dualrail ## sweeps of a clean fabric, with one rail outside the bounds, with a lost node, as root: SWEEPS=20 KINDS="clean half"
 	$(Q)tests/sweep/exonerate.sh $< $(or $(SWEEPS),20) $(KINDS) || [ $$? = 77 ]
 check-schedulers: $(B)/dualrail ## dualrail sweep under Debian's Open MPI and Slurm, in a Debian of their own (debootstrap), as root
 	$(Q)scripts/schedulers.sh $(B) || [ $$? = 77 ]

@@ -119,8 +119,7 @@ static void run_ended(void *arg, int status, const json_t *doc, const char *text
 
 	dr_info("sweep", "pair %lld, %s: exit status %d", (long long)a->now.id,
 		a->now.client ? "client" : "server", status);
-	if (!a->now.stopped)
-		report(a, a->now.client ? dr_sweep_figures(doc, status, text) : NULL);
+	report(a, a->now.client ? dr_sweep_figures(doc, status, text) : NULL);
 	if (a->has_next)
 		start_next(a);
 }
@@ -161,30 +160,28 @@ static void order_run(struct dr_sweep_agent *a, const json_t *msg, int64_t now_n
 	a->next.id = json_integer_value(json_object_get(msg, "id"));
 	a->next.attempt = json_integer_value(json_object_get(msg, "attempt"));
 	a->next.client = json_is_true(json_object_get(msg, "client"));
-	a->next.stopped = false;
 	a->next.way = (int)way;
 	a->next.port = (uint16_t)port;
 	a->next.until_ns = now_ns + ms * DR_NS_PER_MS;
 	snprintf(a->next.host, sizeof(a->next.host), "%s", host);
 	a->has_next = true;
-	if (a->child.runs) {
-		a->now.stopped = true;
+	if (a->child.runs)
 		dr_sweep_child_stop(&a->child, now_ns);
-	} else {
+	else
 		start_next(a);
-	}
 }
 
 static void order_stop(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)
 {
 	json_int_t id = json_integer_value(json_object_get(msg, "id"));
 
-	if (a->has_next && a->next.id == id)
+	/* It waits for a child that is being stopped, whose end is its own then. */
+	if (a->has_next && a->next.id == id) {
+		a->now = a->next;
 		a->has_next = false;
-	if (a->child.runs && a->now.id == id) {
-		a->now.stopped = true;
-		dr_sweep_child_stop(&a->child, now_ns);
 	}
+	if (a->child.runs && a->now.id == id)
+		dr_sweep_child_stop(&a->child, now_ns);
 }
 
 void dr_sweep_agent_order(struct dr_sweep_agent *a, const json_t *msg, int64_t now_ns)

@@ -20,7 +20,7 @@ struct dr_sweep_agent {
 	struct dr_sweep_child child; /* its configurations by enum dr_sweep_way */
 	struct {
 		json_int_t id, attempt;
-		bool client, stopped;
+		bool client;
 		int way;
 		int64_t until_ns;
 		char host[80];

@@ -10,8 +10,8 @@
 
 /*
  *  1. A node is in at most one running pair.
- *  2. A pair runs only while both nodes are present. A pair of a lost node is MISSING, also if it
- *     just failed: the loss explains it.
+ *  2. A pair runs only while both nodes are present, and until each has told the end of its part.
+ *     So a dead node is lost before a failure with it counts: that pair is MISSING.
  *  3. A node that was lost may join again; its MISSING pairs are then measured after the other
  *     rounds.
  *  4. Every wait has a deadline, so that a sweep ends whatever nodes do.
@@ -291,17 +291,26 @@ void dr_coord_reviewed(struct dr_coord *c, int64_t now_ns)
 
 /* ---- events ---- */
 
-/* The pair no longer runs. */
-static void ended(struct dr_coord *c, struct dr_sweep_result *r)
+static void stop(struct dr_coord *c, const struct dr_sweep_result *r, bool client)
 {
-	uint32_t i = (uint32_t)(r - c->result);
+	uint32_t rank = client ? r->pair.client : r->pair.server;
 
-	if (!r->client_done && c->here[r->pair.client])
-		act(c, DR_COORD_STOP, r->pair.client, i, true);
-	if (!r->server_done && c->here[r->pair.server])
-		act(c, DR_COORD_STOP, r->pair.server, i, false);
-	r->client_done = r->server_done = true;
-	c->running--;
+	if (!(client ? r->client_done : r->server_done) && c->here[rank])
+		act(c, DR_COORD_STOP, rank, (uint32_t)(r - c->result), client);
+}
+
+/* 2: the other part may wait for one that failed or was lost, so it is stopped. */
+static void part_ended(struct dr_coord *c, struct dr_sweep_result *r, bool client)
+{
+	bool *done = client ? &r->client_done : &r->server_done;
+
+	if (*done)
+		return;
+	*done = true;
+	if (r->client_done && r->server_done)
+		c->running--;
+	else if (r->state == DR_SWEEP_FAILED || !c->here[client ? r->pair.client : r->pair.server])
+		stop(c, r, !client);
 }
 
 bool dr_coord_expects(const struct dr_coord *c, uint32_t result, bool client)
@@ -318,14 +327,10 @@ void dr_coord_done(struct dr_coord *c, uint32_t result, bool client, int64_t now
 
 	if (!dr_coord_expects(c, result, client))
 		return;
-	*(client ? &r->client_done : &r->server_done) = true;
 	if (client && r->state == DR_SWEEP_RUNNING)
 		dr_sweep_fail(r, "the client's part ended without figures");
-	/* A server whose client has failed may wait for it: it is stopped. */
-	if (r->client_done && (r->server_done || r->state == DR_SWEEP_FAILED)) {
-		ended(c, r);
-		next_round(c, now_ns);
-	}
+	part_ended(c, r, client);
+	next_round(c, now_ns);
 }
 
 void dr_coord_joined(struct dr_coord *c, uint32_t rank, int64_t now_ns)
@@ -341,14 +346,11 @@ void dr_coord_joined(struct dr_coord *c, uint32_t rank, int64_t now_ns)
 /* 2: a failure in the round in which the node was lost is its loss. */
 static void lose_pair(struct dr_coord *c, struct dr_sweep_result *r, uint32_t rank)
 {
-	bool open = !r->client_done || !r->server_done;
-
 	if (r->pair.client != rank && r->pair.server != rank)
 		return;
 	if (r->state == DR_SWEEP_RUNNING || r->state == DR_SWEEP_FAILED)
 		r->state = r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
-	if (open)
-		ended(c, r);
+	part_ended(c, r, r->pair.client == rank);
 }
 
 void dr_coord_lost(struct dr_coord *c, uint32_t rank, int64_t now_ns)
@@ -376,7 +378,10 @@ static void end_round(struct dr_coord *c, bool late)
 			dr_sweep_fail(r, "no result in time (--pair-timeout)");
 		else if (r->state == DR_SWEEP_RUNNING)
 			r->state = r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
-		ended(c, r);
+		stop(c, r, true);
+		stop(c, r, false);
+		r->client_done = r->server_done = true;
+		c->running--;
 	}
 }
 

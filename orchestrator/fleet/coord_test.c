@@ -65,6 +65,8 @@ static void run_part(struct fleet *f, const struct dr_coord_action *a)
 	struct dr_sweep_result *r = &f->c.result[a->result];
 
 	f->runs++;
+	if (!dr_coord_is_here(&f->c, a->rank)) /* lost since */
+		return;
 	assert_false(f->busy[a->rank]); /* invariant 1 */
 	f->busy[a->rank] = 1;
 	if (a->rank == f->die) {
@@ -72,32 +74,43 @@ static void run_part(struct fleet *f, const struct dr_coord_action *a)
 		lose(f, a->rank);
 		return;
 	}
-	if (f->mute[a->rank])
+	/* A server waits for its client. */
+	if (f->mute[a->rank] || (!a->client && f->mute[r->pair.client]))
 		return;
-	if (a->client && dr_coord_expects(&f->c, a->result, true))
+	if (a->client && r->state == DR_SWEEP_RUNNING && dr_coord_expects(&f->c, a->result, true))
 		r->state = f->mute[r->pair.server] ? DR_SWEEP_FAILED : DR_SWEEP_OK;
 	f->busy[a->rank] = 0;
 	dr_coord_done(&f->c, a->result, a->client, f->now_ns);
 }
 
-/* Until nothing happens without time. */
-static void settle(struct fleet *f)
+/* One action; false: there is none. */
+static bool step(struct fleet *f)
 {
 	struct dr_coord_action a;
 
-	while (dr_coord_next(&f->c, &a)) {
-		if (a.act == DR_COORD_RUN)
-			run_part(f, &a);
-		else if (a.act == DR_COORD_STOP) {
-			f->stops++;
-			f->busy[a.rank] = 0;
-		} else if (a.act == DR_COORD_LOOK) {
-			f->looks++;
-			dr_coord_reviewed(&f->c, f->now_ns);
-		} else {
-			f->ended = true;
-		}
+	if (!dr_coord_next(&f->c, &a))
+		return false;
+	if (a.act == DR_COORD_RUN) {
+		run_part(f, &a);
+	} else if (a.act == DR_COORD_STOP) {
+		f->stops++;
+		f->busy[a.rank] = 0;
+		if (!f->mute[a.rank])
+			dr_coord_done(&f->c, a.result, a.client, f->now_ns);
+	} else if (a.act == DR_COORD_LOOK) {
+		f->looks++;
+		dr_coord_reviewed(&f->c, f->now_ns);
+	} else {
+		f->ended = true;
 	}
+	return true;
+}
+
+/* Until nothing happens without time. */
+static void settle(struct fleet *f)
+{
+	while (step(f))
+		;
 }
 
 static void run_all(struct fleet *f)
@@ -192,19 +205,44 @@ static void a_node_that_stops_answering_fails_its_pairs_in_time(void **state)
 	teardown(&f);
 }
 
+/* 2: peers report failures before it is known to be dead. None of them counts. */
+static void a_node_that_dies_silently_fails_no_pair(void **state)
+{
+	struct fleet f;
+
+	(void)state;
+	for (uint32_t dies = 1; dies <= 5; dies++)
+		for (uint32_t rank = 0; rank < 6; rank++) {
+			setup(&f, 6, &dr_pattern_all_pairs);
+			join_all(&f);
+			while (f.c.rounds < dies && step(&f))
+				;
+			f.mute[rank] = 1;
+			settle(&f);
+			assert_false(f.ended);
+			f.now_ns += f.c.o.pair_ns / 2;
+			dr_coord_tick(&f.c, f.now_ns);
+			lose(&f, rank);
+			run_all(&f);
+			assert_int_equal(f.now_ns, f.c.o.pair_ns / 2);
+			assert_int_equal(f.c.n_results, 15);
+			assert_int_equal(count(&f, DR_SWEEP_FAILED), 0);
+			assert_int_equal(count(&f, DR_SWEEP_MISSING), 6 - dies);
+			teardown(&f);
+		}
+}
+
 /* 3: its pairs are measured behind the others. */
 static void a_node_that_comes_back_is_measured(void **state)
 {
-	struct dr_coord_action a;
 	struct fleet f;
 
 	(void)state;
 	setup(&f, 4, &dr_pattern_all_pairs);
 	join_all(&f);
 	lose(&f, 1);
-	while (f.c.rounds < 2 && dr_coord_next(&f.c, &a))
-		if (a.act == DR_COORD_RUN)
-			run_part(&f, &a);
+	while (f.c.rounds < 2 && step(&f))
+		;
 	f.mute[1] = 0;
 	dr_coord_joined(&f.c, 1, f.now_ns);
 	run_all(&f);
@@ -296,7 +334,7 @@ static void it_can_be_stopped_in_a_review(void **state)
 	(void)state;
 	setup(&f, 4, &dr_pattern_all_pairs);
 	join_all(&f);
-	for (uint32_t rank = 1; rank < f.n; rank++)
+	for (uint32_t rank = 0; rank < f.n; rank++)
 		lose(&f, rank);
 	assert_int_equal(f.c.phase, DR_COORD_REVIEW);
 	dr_coord_stop(&f.c);
@@ -349,6 +387,7 @@ int main(void)
 		cmocka_unit_test(who_does_not_come_is_worked_around),
 		cmocka_unit_test(a_node_that_dies_costs_its_pairs_only),
 		cmocka_unit_test(a_node_that_stops_answering_fails_its_pairs_in_time),
+		cmocka_unit_test(a_node_that_dies_silently_fails_no_pair),
 		cmocka_unit_test(a_node_that_comes_back_is_measured),
 		cmocka_unit_test(known_pairs_are_not_measured_again),
 		cmocka_unit_test(whatever_nodes_do_it_ends),

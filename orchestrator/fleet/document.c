@@ -348,7 +348,7 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 {
 	struct pair_row row;
 	struct dr_sweep_result *r;
-	char error[400];
+	char counters[400];
 	int rc = dr_fields_from_json(&pair_fields, &row, obj, e);
 
 	if (rc)
@@ -368,13 +368,10 @@ static int read_pair(struct dr_hub *h, const json_t *obj, struct dr_err *e)
 		rc = dr_err_set(e, -EPROTO, "an unused NIC without a name");
 	if (rc)
 		return rc;
-	dr_text_copy(error, sizeof(error), dr_json_string(obj, "counters"));
-	r->counters = dr_strdup(error);
-	dr_text_copy(error, sizeof(error), dr_json_string(obj, "error"));
-	if (row.state == DR_SWEEP_FAILED)
-		dr_sweep_fail(r, error);
-	else
-		r->state = row.state == DR_SWEEP_OK && r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
+	dr_text_copy(counters, sizeof(counters), dr_json_string(obj, "counters"));
+	r->counters = dr_strdup(counters);
+	/* One that failed has nothing to keep. */
+	r->state = row.state == DR_SWEEP_OK && r->n_lanes ? DR_SWEEP_OK : DR_SWEEP_MISSING;
 	return 0;
 }
 

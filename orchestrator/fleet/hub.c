@@ -150,8 +150,10 @@ static void take_done(struct dr_hub *h, uint32_t rank, const json_t *msg, int64_
 		json_integer_value(json_object_get(msg, "attempt")) != r->attempts ||
 		!dr_coord_expects(&h->coord, (uint32_t)i, client))
 		return;
-	if (client && dr_sweep_take(r, &h->node[r->pair.client], &h->node[r->pair.server], msg) ==
-			      -ENOMEM)
+	/* Otherwise it was stopped: the other node was lost. */
+	if (client && r->state == DR_SWEEP_RUNNING &&
+		dr_sweep_take(r, &h->node[r->pair.client], &h->node[r->pair.server], msg) ==
+			-ENOMEM)
 		dr_sweep_fail(r, "out of memory");
 	take_nics(&h->node[rank], json_object_get(msg, "nics"));
 	dr_coord_done(&h->coord, (uint32_t)i, client, now_ns);

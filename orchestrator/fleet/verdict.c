@@ -27,7 +27,8 @@
  *                (results.h) decide; without them it is not found
  *   slow-pair    a pair that is low and shares no cause with others
  *   failed-pair  its run failed, and most runs of both nodes did not
- *   node-missing a node that never joined, or was lost
+ *   node-missing a node that never joined, or was lost. It explains failures, low figures and
+ *                unused NICs of its pairs
  * "Most" is more than half, of two partners or more.
  */
 const char *const dr_sweep_kind_names[] = { "corrupts", "bad-node", "bad-cable", "bad-nic",
@@ -167,6 +168,7 @@ static void add_figure(
 	f->port[back] = r->pair.client * DR_SWEEP_NICS_MAX + l->client_nic;
 	f->port[!back] = r->pair.server * DR_SWEEP_NICS_MAX + l->server_nic;
 	f->low = dr_sweep_is_low(f->gbps, s->bound);
+	f->explained = f->low && is_of_lost(s, r);
 	s->out->low += f->low;
 	s->out->lowest_percent = fmin(s->out->lowest_percent, 100 * (double)f->gbps / s->median);
 }
@@ -559,6 +561,8 @@ static void failed_nodes(struct verdict_search *s)
 	uint32_t(*runs)[2] = dr_calloc(s->j->nodes, sizeof(*runs));
 
 	s->failed = s->failed || !skip || !runs;
+	for (uint32_t r = 0; r < s->j->nodes && !s->failed; r++)
+		skip[r] = is_lost(s, r);
 	while (!s->failed) {
 		uint32_t worst = s->j->nodes;
 
@@ -586,7 +590,7 @@ static void missing_nodes(struct verdict_search *s)
 	for (uint32_t r = 0; r < s->j->nodes; r++) {
 		const struct dr_sweep_node *n = &s->j->node[r];
 
-		if (n->presence == DR_SWEEP_PRESENT)
+		if (!is_lost(s, r))
 			continue;
 		struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_NODE_MISSING, r, DR_UNSET);
 
@@ -628,11 +632,14 @@ static void unused_nics(struct verdict_search *s)
 		for (int e = 0; e < 2; e++)
 			used[rank_of(s->f[i].port[e])] |= 1u << s->f[i].port[e] % DR_SWEEP_NICS_MAX;
 	for (size_t i = 0; i < s->j->n_results && !s->failed; i++) {
-		unused[s->j->result[i].pair.client] |= s->j->result[i].unused[0];
-		unused[s->j->result[i].pair.server] |= s->j->result[i].unused[1];
+		const struct dr_sweep_result *r = &s->j->result[i];
+
+		if (is_of_lost(s, r))
+			continue;
+		unused[r->pair.client] |= r->unused[0];
+		unused[r->pair.server] |= r->unused[1];
+		count_partial(s, r, used);
 	}
-	for (size_t i = 0; i < s->j->n_results && !s->failed; i++)
-		count_partial(s, &s->j->result[i], used);
 	for (uint32_t r = 0; r < s->j->nodes && !s->failed; r++)
 		for (unsigned k = 0; k < s->j->node[r].n_nics; k++) {
 			const struct dr_sweep_nic *nic = &s->j->node[r].nic[k];
@@ -694,9 +701,12 @@ static void whole_nodes(struct verdict_search *s)
 
 /* ---- the line ---- */
 
-static void conclude(struct dr_sweep_verdict *o, const struct dr_sweep_judge *j)
+enum { NAMED_MAX = 4 };
+
+static void conclude(const struct verdict_search *s)
 {
-	size_t missing = o->missing_nodes, bad = o->n - missing;
+	struct dr_sweep_verdict *o = s->out;
+	size_t missing = o->missing_nodes, bad = o->n - missing; /* the missing ones come last */
 	bool wrong = false;
 
 	for (size_t i = 0; i < o->n; i++)
@@ -709,12 +719,10 @@ static void conclude(struct dr_sweep_verdict *o, const struct dr_sweep_judge *j)
 	if (bad)
 		dr_append(
 			o->line, sizeof(o->line), "BAD: %zu finding%s: ", bad, bad == 1 ? "" : "s");
-	for (size_t i = 0, shown = 0; i < o->n && bad; i++) {
+	for (size_t i = 0; i < bad && i < NAMED_MAX; i++) {
 		const struct dr_sweep_finding *x = &o->v[i];
 
-		if (x->kind == DR_SWEEP_NODE_MISSING || shown == 4)
-			continue;
-		dr_append(o->line, sizeof(o->line), "%s%s", shown++ ? ", " : "",
+		dr_append(o->line, sizeof(o->line), "%s%s", i ? ", " : "",
 			dr_sweep_kind_names[x->kind]);
 		if (x->rank != DR_UNSET)
 			dr_append(o->line, sizeof(o->line), " rank %lld%s%s", (long long)x->rank,
@@ -722,22 +730,27 @@ static void conclude(struct dr_sweep_verdict *o, const struct dr_sweep_judge *j)
 		if (x->peer_rank != DR_UNSET)
 			dr_append(o->line, sizeof(o->line), " with %lld", (long long)x->peer_rank);
 	}
-	if (bad > 4)
-		dr_append(o->line, sizeof(o->line), " and %zu more", bad - 4);
+	if (bad > NAMED_MAX)
+		dr_append(o->line, sizeof(o->line), " and %zu more", bad - NAMED_MAX);
 	if (!bad && !missing && !o->missing && o->figures)
 		dr_append(o->line, sizeof(o->line),
 			"network exonerated: %llu of %llu pairs of %u nodes, %llu figures, the lowest %.0f %% of the "
 			"median %.3g Gb/s (bound %.0f %%)",
-			(unsigned long long)o->ok, (unsigned long long)o->pairs, j->nodes,
+			(unsigned long long)o->ok, (unsigned long long)o->pairs, s->j->nodes,
 			(unsigned long long)o->figures, o->lowest_percent, o->median_gbps,
-			100 * j->least);
+			100 * s->j->least);
 	else
 		dr_append(o->line, sizeof(o->line), "%s%llu of %llu pairs measured",
 			bad ? "; " : "INCOMPLETE: ", (unsigned long long)o->ok,
 			(unsigned long long)o->pairs);
 	if (missing)
-		dr_append(o->line, sizeof(o->line), "; %zu node%s missing", missing,
+		dr_append(o->line, sizeof(o->line), "; %zu node%s missing: ", missing,
 			missing == 1 ? "" : "s");
+	for (size_t i = 0; i < missing && i < NAMED_MAX; i++)
+		dr_append(o->line, sizeof(o->line), "%s%s", i ? ", " : "",
+			verdict_node(s, o->v[bad + i].rank).s);
+	if (missing > NAMED_MAX)
+		dr_append(o->line, sizeof(o->line), " and %zu more", missing - NAMED_MAX);
 	if (o->cleared && o->exit_code == DR_EXIT_PASS)
 		dr_append(o->line, sizeof(o->line),
 			"; %llu pair%s low in a run, not when measured again",
@@ -769,7 +782,7 @@ int dr_sweep_judge(const struct dr_sweep_judge *j, struct dr_sweep_verdict *out)
 		whole_nodes(&s);
 		verdict_pairs(&s);
 		missing_nodes(&s);
-		conclude(out, j);
+		conclude(&s);
 	}
 	dr_free(s.f);
 	dr_free(ports);

@@ -62,7 +62,7 @@ struct dr_sweep_verdict {
 	struct dr_sweep_pair rtt_max_pair;
 	uint32_t missing_nodes;
 	int exit_code; /* enum dr_exit: 0, 3 (missing), 6 (wrong data), 7 (bad) */
-	char line[400];
+	char line[640];
 };
 
 /* -ENOMEM. */

@@ -31,6 +31,17 @@ struct verdict_search {
 	bool failed;	      /* no memory */
 };
 
+/* Never joined, or lost. */
+static inline bool is_lost(const struct verdict_search *s, uint32_t rank)
+{
+	return s->j->node[rank].presence != DR_SWEEP_PRESENT;
+}
+
+static inline bool is_of_lost(const struct verdict_search *s, const struct dr_sweep_result *r)
+{
+	return is_lost(s, r->pair.client) || is_lost(s, r->pair.server);
+}
+
 struct dr_sweep_finding *verdict_add(
 	struct verdict_search *s, enum dr_sweep_kind kind, int64_t rank, int64_t peer_rank);
 /* Of the NICs of a figure, the first one sending. */

@@ -307,6 +307,68 @@ static void missing_nodes_are_told(void **state)
 	drop(&f);
 }
 
+/* Every pair with rank 1 is low or failed before it is lost. */
+static void slow_one(uint32_t from, uint32_t to, unsigned nic, struct dr_sweep_lane *l)
+{
+	(void)nic;
+	if (from == 1 || to == 1)
+		l->gbps = 10;
+}
+
+static void a_lost_node_accuses_nobody(void **state)
+{
+	struct fabric f;
+
+	(void)state;
+	for (unsigned failed = 0; failed <= N - 1; failed++)
+		for (int presence = DR_SWEEP_AWAITED; presence <= DR_SWEEP_LOST; presence += 2) {
+			unsigned left = failed;
+
+			build(&f, slow_one);
+			f.node[1].presence = presence;
+			snprintf(f.node[1].host, sizeof(f.node[1].host), "node07");
+			for (size_t i = 0; i < f.n; i++) {
+				struct dr_sweep_result *r = &f.result[i];
+				uint32_t other =
+					r->pair.client == 1 ? r->pair.server : r->pair.client;
+
+				if (r->pair.client != 1 && r->pair.server != 1)
+					continue;
+				/* eth1 is used with others, eth2 with none. */
+				r->n_lanes = 2;
+				r->unused[0] = r->unused[1] =
+					2 | 1 << dr_sweep_nic_index(&f.node[other], "eth2");
+				if (left == 0)
+					continue;
+				left--;
+				dr_sweep_result_fini(r);
+				dr_sweep_fail(r, "no answer");
+			}
+			judge(&f);
+			only(&f, DR_SWEEP_NODE_MISSING, 1, "", 3);
+			assert_non_null(strstr(
+				f.v.line, " pairs measured; 1 node missing: rank 1 (node07)"));
+			assert_null(strstr(f.v.line, "no answer"));
+			drop(&f);
+		}
+}
+
+/* The last line has room for four. */
+static void lost_nodes_are_named(void **state)
+{
+	struct fabric f;
+
+	(void)state;
+	build(&f, NULL);
+	for (uint32_t i = 3; i < N; i++)
+		f.node[i].presence = DR_SWEEP_LOST;
+	judge(&f);
+	assert_int_equal(f.v.n, N - 3);
+	assert_non_null(
+		strstr(f.v.line, "; 5 nodes missing: rank 3, rank 4, rank 5, rank 6 and 1 more"));
+	drop(&f);
+}
+
 static void nothing_measured_exonerates_nothing(void **state)
 {
 	struct fabric f;
@@ -420,6 +482,8 @@ int main(void)
 		cmocka_unit_test(dead_nics_and_slow_links_are_cables),
 		cmocka_unit_test(a_pair_without_one_of_its_nics_is_told),
 		cmocka_unit_test(missing_nodes_are_told),
+		cmocka_unit_test(a_lost_node_accuses_nobody),
+		cmocka_unit_test(lost_nodes_are_named),
 		cmocka_unit_test(equal_reasons_are_one_line),
 		cmocka_unit_test(wide_figures_keep_their_mark),
 		cmocka_unit_test(nothing_measured_exonerates_nothing),

@@ -51,8 +51,9 @@ static const struct dr_opt sweep[] = {
 		  "each figure counts; wrong bytes count from any run." },
 	{ .name = "resume", .file = DR_OPT_READ, .kind = DR_OPT_STRING, .arg = "FILE",
 	  .commands = SWEEP, .offset = AT(resume),
-	  .brief = "measure only what is missing in this document",
-	  .help = "At rank 0: keep the pairs of this document of a sweep, and measure those that are missing." },
+	  .brief = "measure only what this document lacks",
+	  .help = "At rank 0: keep the pairs of this document of a sweep, and measure those that are missing or "
+		  "failed." },
 };
 /* clang-format on */
 
