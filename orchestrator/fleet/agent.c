@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "orchestrator/fault/state.h"
 #include "orchestrator/fleet/results.h"
 #include "topology/netdev.h"
 
@@ -199,13 +200,18 @@ json_t *dr_sweep_agent_offer(struct dr_sweep_agent *a, uint32_t rank, uint32_t n
 	char host[256] = "";
 
 	(void)!gethostname(host, sizeof(host) - 1);
-	return json_pack("{s:i, s:I, s:I, s:s, s:i, s:O}", "sweep", 1, "rank", (json_int_t)rank,
-		"nodes", (json_int_t)nodes, "host", host, "port", (int)a->ports.first, "nics",
-		a->first_nics);
+	return json_pack("{s:i, s:I, s:I, s:s, s:s, s:i, s:O}", "sweep", 1, "rank",
+		(json_int_t)rank, "nodes", (json_int_t)nodes, "host", host, "where", a->where,
+		"port", (int)a->ports.first, "nics", a->first_nics);
 }
 
 int dr_sweep_agent_init(struct dr_sweep_agent *a, struct dr_err *e)
 {
+	struct dr_state_where w;
+
+	if (dr_state_where(&w, e) == 0)
+		snprintf(a->where, sizeof(a->where), "%s %llu %llu", w.boot,
+			(unsigned long long)w.netns, (unsigned long long)w.cookie);
 	a->ports.lock_fd = -1;
 	a->child.loud = a->opt->verbose > 0;
 	a->child.ended = run_ended;

@@ -28,6 +28,7 @@ struct dr_sweep_agent {
 	} now, next; /* what the child does; what is ordered behind it */
 	bool has_next;
 	json_t *first_nics; /* counters at the begin */
+	char where[96];	    /* boot and network namespace of the host; "": not known */
 };
 
 /* Looks at the NICs and forks the starter of runs: while the process has its rights. opt and arg

@@ -39,7 +39,7 @@ static DR_TABLE(node_fields, "node", T, "a node",
 		.text = "awaited: it never joined; lost: its process or its connection ended during the sweep"),
 	F(STR, "host", host, "its name"),
 	F(STR, "address", address, "where its connection came from"),
-	F(STR, "reason", reason, "why it was lost"),
+	F(STR, "reason", reason, "why it was lost, or refused"),
 	F(LIST, "nics", nic, "its NICs with an address, and those that runs named",
 		.row = &nic_fields));
 #undef T
@@ -111,7 +111,8 @@ static DR_TABLE(finding_fields, "finding", T, "what is bad, with its evidence",
 	F(INT, "low", low, "figures behind it that are low or wrong (failed pairs, of failures)"),
 	F(INT, "of", of, "figures of the same part"),
 	F(INT, "wrong_chunks", wrong_chunks, "chunks with wrong bytes"),
-	F(STR, "reason", reason, "why the runs failed"), F(STR, "text", text, "the same in words"));
+	F(STR, "reason", reason, "why the runs failed, or the node was lost"),
+	F(STR, "text", text, "the same in words"));
 #undef T
 
 /* ---- the document ---- */

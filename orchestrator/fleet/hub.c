@@ -159,6 +159,18 @@ static void take_done(struct dr_hub *h, uint32_t rank, const json_t *msg, int64_
 	dr_coord_done(&h->coord, (uint32_t)i, client, now_ns);
 }
 
+/* The node that is here and shares the NICs of this offer; nodes: none. */
+static uint32_t on_same_host(const struct dr_hub *h, const json_t *msg)
+{
+	const char *where = dr_json_string(msg, "where");
+	uint32_t r = 0;
+
+	while (r < h->o.coord.nodes &&
+		(!*where || !dr_coord_is_here(&h->coord, r) || strcmp(h->end[r].where, where) != 0))
+		r++;
+	return r;
+}
+
 /* The whole offer is checked before anything is taken. */
 static bool offer_fits(struct dr_hub *h, const json_t *msg, uint32_t *rank, char *why, size_t len)
 {
@@ -167,6 +179,7 @@ static bool offer_fits(struct dr_hub *h, const json_t *msg, uint32_t *rank, char
 	json_int_t nodes = json_integer_value(json_object_get(msg, "nodes"));
 	json_int_t port = json_integer_value(json_object_get(msg, "port"));
 	json_int_t n = json_is_integer(r) ? json_integer_value(r) : -1;
+	uint32_t other;
 
 	why[0] = '\0';
 	if (version != DR_SWEEP_VERSION)
@@ -181,6 +194,13 @@ static bool offer_fits(struct dr_hub *h, const json_t *msg, uint32_t *rank, char
 			h->node[n].address);
 	else if (h->over)
 		snprintf(why, len, "the sweep has ended");
+	else if ((other = on_same_host(h, msg)) < h->o.coord.nodes) {
+		snprintf(why, len,
+			"its host has rank %u already; start one rank per node: srun -N NODES -n NODES, "
+			"mpirun -N 1, mpiexec -ppn 1",
+			other);
+		snprintf(h->node[n].reason, sizeof(h->node->reason), "%s", why);
+	}
 	*rank = (uint32_t)n;
 	return !*why;
 }
@@ -195,6 +215,7 @@ static void take_offer(struct dr_hub *h, uint32_t rank, const json_t *msg, int64
 	n->presence = DR_SWEEP_PRESENT;
 	n->reason[0] = '\0';
 	h->end[rank].port = (uint16_t)json_integer_value(json_object_get(msg, "port"));
+	snprintf(h->end[rank].where, sizeof(h->end->where), "%s", dr_json_string(msg, "where"));
 	h->end[rank].heard_ns = now_ns;
 	take_nics(n, json_object_get(msg, "nics"));
 	dr_info("sweep", "rank %u joined: %s %s", rank, n->host, n->address);

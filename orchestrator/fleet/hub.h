@@ -12,7 +12,7 @@
  *
  *   node                                     coordinator
  *   HELLO NEW, handshake            ------>
- *   OFFER {sweep, rank, nodes, host, port, nics}
+ *   OFFER {sweep, rank, nodes, host, where, port, nics}
  *                                   <------  ACCEPT {sweep}, or REFUSE with the reason
  *                                   <------  MESSAGE {op: run, id, attempt, client, host, port, time_ms, way}
  *   MESSAGE {op: done, id, attempt, client, figures of results.h, nics}
@@ -30,6 +30,7 @@ enum { DR_SWEEP_VERSION = 1 };
 struct dr_hub_node {
 	struct dr_link *link; /* NULL: rank 0, or not present */
 	uint16_t port;	      /* of its servers */
+	char where[96];	      /* boot and network namespace of its host; "": not known */
 	int64_t heard_ns;
 	uint64_t seq; /* of messages to it */
 };

@@ -595,6 +595,7 @@ static void missing_nodes(struct verdict_search *s)
 		struct dr_sweep_finding *x = verdict_add(s, DR_SWEEP_NODE_MISSING, r, DR_UNSET);
 
 		s->out->missing_nodes++;
+		snprintf(x->reason, sizeof(x->reason), "%s", n->reason);
 		snprintf(x->text, sizeof(x->text), "%s %s%s%s", verdict_node(s, r).s,
 			n->presence == DR_SWEEP_LOST ? "was lost" : "never joined",
 			*n->reason ? ": " : "", n->reason);

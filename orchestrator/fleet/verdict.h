@@ -34,7 +34,7 @@ struct dr_sweep_finding {
 	int64_t low, of;		   /* figures (pairs, of failures) behind it; of how many */
 	int64_t wrong_chunks;
 	char text[480];
-	char reason[280]; /* of failed runs; "": none */
+	char reason[280]; /* of failed runs, or of a lost node; "": none */
 };
 
 struct dr_sweep_judge {

@@ -353,22 +353,6 @@ static void a_lost_node_accuses_nobody(void **state)
 		}
 }
 
-/* The last line has room for four. */
-static void lost_nodes_are_named(void **state)
-{
-	struct fabric f;
-
-	(void)state;
-	build(&f, NULL);
-	for (uint32_t i = 3; i < N; i++)
-		f.node[i].presence = DR_SWEEP_LOST;
-	judge(&f);
-	assert_int_equal(f.v.n, N - 3);
-	assert_non_null(
-		strstr(f.v.line, "; 5 nodes missing: rank 3, rank 4, rank 5, rank 6 and 1 more"));
-	drop(&f);
-}
-
 static void nothing_measured_exonerates_nothing(void **state)
 {
 	struct fabric f;
@@ -406,6 +390,25 @@ static unsigned printed(const struct fabric *f, const char *text)
 		n += strstr(line, text) != NULL;
 	free(out); /* lint-ok: of open_memstream */
 	return n;
+}
+
+/* The last line has room for four; equal reasons are one finding in the text. */
+static void lost_nodes_are_named(void **state)
+{
+	struct fabric f;
+
+	(void)state;
+	build(&f, NULL);
+	for (uint32_t i = 3; i < N; i++) {
+		f.node[i].presence = DR_SWEEP_LOST;
+		snprintf(f.node[i].reason, sizeof(f.node[i].reason), "no answer");
+	}
+	judge(&f);
+	assert_int_equal(f.v.n, N - 3);
+	assert_non_null(
+		strstr(f.v.line, "; 5 nodes missing: rank 3, rank 4, rank 5, rank 6 and 1 more"));
+	assert_int_equal(printed(&f, "nodes with the same reason, ranks 3, 4, 5, 6, 7: no"), 1);
+	drop(&f);
 }
 
 static void fast_fabric(uint32_t from, uint32_t to, unsigned nic, struct dr_sweep_lane *l)

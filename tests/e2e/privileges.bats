@@ -4,6 +4,13 @@
 # The sanitizers have threads and system calls of their own.
 # bats file_tags=release
 load usual
+load fabric
+
+teardown() {
+	fabric_teardown
+	common_teardown
+	validated
+}
 
 # As root with every capability of a usual root process.
 as_root() {
@@ -212,16 +219,21 @@ demo_runs() {
 	confined "$server" 0 "$none"
 }
 
+# rank I: a node of the sweep, named as its output; $words are its other options.
+rank() {
+	start "$1" ip netns exec "${NODES[$1]}" "$DUALRAIL" sweep --rank "$1" "${words[@]}"
+}
+
 # two_of_three OPTIONS...: coordinator and a member of a sweep, who talk and wait for a third node:
-# $zero and $one. $words: what it is started with, but for --rank.
+# $zero and $one.
 two_of_three() {
-	free_port
-	words=(--nodes 3 --coordinator 127.0.0.1:"$port" --port "$port" -g 0 -v "$@")
-	start zero "$DUALRAIL" sweep --rank 0 "${words[@]}"
+	fabric 3
+	words=(--nodes 3 --coordinator 10.96.255.10 -g 0 -v "$@")
+	rank 0
 	zero=$pid
-	start one "$DUALRAIL" sweep --rank 1 "${words[@]}"
+	rank 1
 	one=$pid
-	wait_for grep -q 'joined the sweep' one.err
+	wait_for grep -q 'joined the sweep' 1.err
 }
 
 # starter PID: of this sweep; it has root's rights and no connection.
@@ -239,17 +251,17 @@ starter() {
 	as_root
 	two_of_three
 	# A stranger in the middle of a hello.
-	exec 9<>/dev/tcp/127.0.0.1/"$port"
-	printf DUALRAIL >&9
+	start stranger ip netns exec "${NODES[2]}" bash -c \
+		'exec 9<>/dev/tcp/10.96.255.10/20000 && printf DUALRAIL >&9 && echo said && cat <&9'
+	wait_for grep -q said stranger.out
 	for end in "$zero" "$one"; do
 		confined "$end" 0 "$none"
 		starter "$end"
 	done
-	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' zero.err
+	grep 'privileges: user 0, capabilities none, no_new_privs, system call filter' 0.err
 	kill -KILL "$one"
 	# shellcheck disable=SC2154 # set by starter
 	wait_for gone "$starter"
-	exec 9>&-
 }
 
 gone() {
@@ -259,13 +271,12 @@ gone() {
 @test "sweep: --user, a port below 1024, a directory of another user; pairs are measured" {
 	as_root
 	# No figure of a busy machine is low.
-	two_of_three "${SMALL[@]}" -D 300ms --min-pair 1 --user nobody --json=results/s.json \
-		--rails lo@127.0.0.2,lo@127.0.0.3
+	two_of_three "${SMALL[@]}" -D 300ms --min-pair 1 --user nobody --json=results/s.json
 	for end in "$zero" "$one"; do
 		confined "$end" "$nobody" "$none"
 		starter "$end"
 	done
-	start two "$DUALRAIL" sweep --rank 2 "${words[@]}"
+	rank 2
 	ends "$zero" 0
 	ends "$one" 0
 	holds results/s.json '.measured.ok == 3'
@@ -282,6 +293,7 @@ gone() {
 	wait_for grep -q 'privileges: user' again.err
 	confined "$pid" 0 "$none"
 	rm results/earlier
+	free_port
 	run -2 "$DUALRAIL" sweep --rank 0 --nodes 2 --port "$port" --user nobody --json=s.json
 	[[ $output == *"--user nobody: cannot write --json=s.json"* ]]
 }

@@ -246,16 +246,24 @@ two() {
 	[[ $output == *"RANK=0"*"contradict"* ]]
 }
 
+# Nodes are namespaces of one host in these tests, so that is another node.
 # bats test_tags=release
-@test "mpirun starts it" {
-	command -v mpirun >/dev/null || skip "mpirun is not installed (Debian: openmpi-bin)"
+@test "a second rank on a host is refused, with how to start one per node; in another network namespace it is a node" {
+	local zero WITH=(X=1) options=(--nodes 3 --coordinator 10.96.255.10 --join-timeout 3s --json=s.json)
 	fabric 2
-	# One machine: both ranks in one namespace, over its loopback.
-	run ip netns exec "${NODES[0]}" timeout "$WAIT_S" mpirun --allow-run-as-root --oversubscribe -np 3 "$DUALRAIL" sweep "${RUN[@]}" \
-		--coordinator 127.0.0.1 --rails 127.0.0.2,127.0.0.3 --json=s.json
-	[ "$status" -eq 0 ]
-	[[ $output == *"network exonerated: 3 of 3 pairs of 3 nodes"* ]]
-	holds s.json '.source == "Open MPI"'
+	sweep_on 0 --rank 0 "${options[@]}" -v
+	zero=$pid
+	wait_for grep -q 'rank 0 joined' n0.err
+	refuses 3 "rank 1: refused by the coordinator at 10.96.255.10 port 20000: its host has rank 0 already; start one rank per node: srun -N NODES -n NODES, mpirun -N 1, mpiexec -ppn 1" \
+		ip netns exec "${NODES[0]}" "$DUALRAIL" sweep --rank 1 "${options[@]}"
+	says "sweep: several ranks on a host"
+	sweep_on 1 --rank 1 "${options[@]}"
+	wait_for grep -q 'rank 1 joined' n0.err
+	gives 3 ip netns exec "${NODES[1]}" "$DUALRAIL" sweep --rank 2 "${options[@]}"
+	judge_status 100 3 "$zero"
+	ends "$pid" 0
+	holds s.json '.measured.ok == 1 and (.findings | map([.kind, .rank])) == [["node-missing", 2]]'
+	grep -q 'node-missing: rank 2 never joined: its host has rank 1 already; start one rank per node: srun' n0.out
 }
 
 # scale NODES: of a coordinator with so many nodes, $per_node is its memory in bytes.
@@ -292,12 +300,14 @@ scale() {
 }
 
 @test "nodes have the names of the host file, those that are missing too" {
-	free_port
+	local zero WITH=(X=1)
+	fabric 2
 	printf '%s\n' first.example "second.example # a comment" third.example >hosts
-	start zero "$DUALRAIL" sweep --rank 0 --hostfile hosts --port "$port" --join-timeout 2s --json=s.json "${RUN[@]}"
-	local zero=$pid
-	gives 0 "$DUALRAIL" sweep --rank 1 --hostfile hosts --coordinator 127.0.0.1:"$port" "${RUN[@]}"
+	sweep_on 0 --rank 0 --hostfile hosts --join-timeout 2s --json=s.json
+	zero=$pid
+	sweep_on 1 --rank 1 --hostfile hosts --coordinator 10.96.255.10
 	ends "$zero" 3
+	ends "$pid" 0
 	holds s.json '[.nodes[].host] == ["first.example", "second.example", "third.example"]'
 	holds s.json '.findings | map(.text) | any(contains("rank 2 (third.example)"))'
 	says "sweep: the nodes' kernels have other names than the host file, or all the same one" s.json

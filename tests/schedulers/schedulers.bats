@@ -89,6 +89,14 @@ slow() {
 	[[ $output == *"network exonerated: 3 of 3 pairs of 3 nodes, 12 figures"* ]]
 }
 
+@test "Open MPI: several ranks on a host are told how to start one per node" {
+	run mpirun --allow-run-as-root --oversubscribe -np 3 "$DUALRAIL" sweep "${RUN[@]}" --coordinator 127.0.0.1
+	echo "$output"
+	[ "$status" -ne 0 ]
+	[[ $output == *"its host has rank 0 already; start one rank per node: srun -N NODES -n NODES, mpirun -N 1,"* ]]
+	[[ $output != *exonerated* ]]
+}
+
 # slurm N: slurmctld in the namespace of the switches, a slurmd in that of each node, with its host name.
 slurm() {
 	local i
