@@ -7,7 +7,8 @@
 #   pair    rank 0 is a server for one run, rank 1 its client, which has the document and sends the trace
 #
 # The documents are left in RESULTS (/var/lib/dualrail). They are also printed, packed, between two lines that deploy.sh finds in the
-# log, for a finished pod's volume cannot be read. The exit status is dualrail's.
+# log, for a finished pod's volume cannot be read. The exit status is dualrail's. As process 1 it passes SIGTERM on, upon which dualrail
+# undoes its fault; a process 1 without a trap would not see it.
 set -u
 rank=${JOB_COMPLETION_INDEX:-${OMPI_COMM_WORLD_RANK:-}}
 results=${RESULTS:-/var/lib/dualrail}
@@ -40,21 +41,25 @@ pack() {
 case $MODE-$rank in
 sweep-*)
 	dualrail sweep --nodes "$WORLD_SIZE" --rank "$rank" --coordinator "$COORDINATOR:$COORDINATOR_PORT" --pattern "$PATTERN" \
-		--key-file "$key" --join-timeout "$JOIN_TIMEOUT" --json="$results/sweep-$rank.json" $DUALRAIL_OPTIONS
+		--key-file "$key" --join-timeout "$JOIN_TIMEOUT" --json="$results/sweep-$rank.json" $DUALRAIL_OPTIONS &
 	;;
 pair-0)
-	dualrail server --port "$COORDINATOR_PORT" --key-file "$key" --one-off --metrics-listen "${METRICS:-0.0.0.0:9464}" $SERVER_OPTIONS
+	dualrail server --port "$COORDINATOR_PORT" --key-file "$key" --one-off --metrics-listen "${METRICS:-0.0.0.0:9464}" $SERVER_OPTIONS &
 	;;
 pair-1)
 	dualrail client "$COORDINATOR:$COORDINATOR_PORT" --key-file "$key" --connect-timeout "$JOIN_TIMEOUT" --prom "$results/pair.prom" \
-		--json="$results/pair.json" ${JAEGER_AGENT_HOST:+--trace "$results/pair.trace"} $DUALRAIL_OPTIONS
+		--json="$results/pair.json" ${JAEGER_AGENT_HOST:+--trace "$results/pair.trace"} $DUALRAIL_OPTIONS &
 	;;
 *)
 	echo "run.sh: MODE=$MODE, rank $rank: MODE is sweep or pair" >&2
 	exit 1
 	;;
 esac
-status=$?
+pid=$!
+# A command in the background ignores SIGINT.
+trap 'kill "$pid"' TERM INT
+# A signal ends wait, too.
+until wait "$pid"; status=$?; ! kill -0 "$pid" 2>/dev/null; do :; done
 if [ -s "$results/pair.trace" ]; then
 	curl -sS -f -m 10 -o /dev/null -H "Content-Type: application/json" -d "@$results/pair.trace" \
 		"http://$JAEGER_AGENT_HOST:4318/v1/traces" || echo "run.sh: warning: the trace was not sent to $JAEGER_AGENT_HOST" >&2

@@ -253,9 +253,9 @@ planted() {
 	grep -q 'rm -f /etc/ssh/ssh_host_' "$K8S/Containerfile"
 }
 
-# pods MANIFEST: pods 0 and 1 of the job in namespaces A and B; both end with status 0.
-pods() {
-	local index
+# start_pods MANIFEST: pods 0 and 1 of the job in namespaces A and B. Its command is process 1 of a pod.
+start_pods() {
+	local index pod=(unshare --pid --fork --kill-child --mount-proc sh)
 	PATH=$(dirname "$DUALRAIL"):$PATH
 	for index in 0 1; do
 		mkdir "pod$index"
@@ -263,9 +263,14 @@ pods() {
 	done
 	unshare -m sh -c 'mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc' 2>/dev/null ||
 		skip "no overlay file system can be mounted here"
-	start pod0 ip netns exec "$A" unshare -m sh "$PWD/pod0/pod.sh"
+	start pod0 ip netns exec "$A" "${pod[@]}" "$PWD/pod0/pod.sh"
 	server=$pid
-	start pod1 ip netns exec "$B" unshare -m sh "$PWD/pod1/pod.sh"
+	start pod1 ip netns exec "$B" "${pod[@]}" "$PWD/pod1/pod.sh"
+}
+
+# pods MANIFEST: they end with status 0.
+pods() {
+	start_pods "$1"
 	ends "$pid" 0
 	ends "$server" 0
 }
@@ -307,6 +312,29 @@ pods() {
 		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 2s --test failover --allow-faults --fault link-down:path=0,at=500ms,for=300ms" >failover.yaml
 	pods failover.yaml
 	holds pod1/results/pair.json '(.failover.faults | length) == 1 and .integrity.lost == 0 and .integrity.corrupted == 0'
+}
+
+@test "the pods' commands: SIGTERM to process 1 of a pod undoes its fault within 2 s, and the pod prints what was measured" {
+	need_kustomize
+	cluster
+	two_rails
+	"$K8S/deploy.sh" deploy --dry-run --overlay failover --gpus-per-node 0 \
+		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 11m --test failover --allow-faults --fault link-down:path=0,at=500ms,for=10m" >failover.yaml
+	start_pods failover.yaml
+	wait_for is_down "$B" rail0
+	local began took
+	kill -TERM "$(pgrep -P "$pid")"
+	began=$(date +%s%N)
+	wait_for has_lower_up "$B" rail0
+	took=$((($(date +%s%N) - began) / 1000000))
+	echo "up again after $took ms"
+	judge 500 test "$took" -lt 2000
+	ends "$pid" 143
+	ends "$server" 3
+	echo "dualrail-1-y n2" >"$FAKE/pods"
+	cp pod1.out "$FAKE/dualrail-1-y.log"
+	gives 0 deploy_sh results
+	holds dualrail-results/dualrail-1-y-pair.json '.exit_code == 143 and (.failover.faults | length) == 1'
 }
 
 # pair: what the two pods of a pair run, with a collector's address.
