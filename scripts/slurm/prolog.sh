@@ -1,33 +1,30 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Example of a prolog of Slurm (slurm.conf: Prolog=.../prolog.sh): checks the node before a job starts on it, and drains it on a bad
-# verdict. Runs as root on each node of the job.
+# Example of a prolog of Slurm (slurm.conf: Prolog=.../prolog.sh, PrologFlags=Alloc): checks the node before a job starts on it. Runs
+# as root on each node of the job, with SLURM_* alone in its environment, so the settings are assignments in a file
+# (/etc/default/dualrail-prolog, or the first argument):
 #
-# DUALRAIL_PEER   host with `dualrail server` (scripts/systemd), another one than this node; its address in the management network
-# DUALRAIL_KEY_FILE  key of that server (/etc/dualrail/key if there is one); without it a server with a key refuses every check
-# DUALRAIL_BASE   baseline that `dualrail preflight --save-baseline` wrote on this node
+# PEER            host with `dualrail server` (scripts/systemd), another one than this node; its address in the management network
+# DUALRAIL_NAME   an option of `dualrail preflight`: DUALRAIL_KEY_FILE=/etc/dualrail/key, DUALRAIL_BASELINE=/var/lib/dualrail/good.json
+# PATH            if `dualrail` is elsewhere
 #
-# Status 6 (wrong data) and 7 (below the baseline) drain the node, and Slurm requeues the job. Other failures, such as a server that
-# does not answer, say nothing about this node: they are logged, and the job starts.
+# Status 6 (wrong data) and 7 (below the baseline) end the prolog with 1: Slurm drains the node, with the reason "Prolog error", and
+# requeues the job. A prolog must not call scontrol. Other failures, such as a server that does not answer, say nothing about this
+# node: the job starts. The verdict is in the system log of the node.
 set -u
 
-peer=${DUALRAIL_PEER:-}
-base=${DUALRAIL_BASE:-/var/lib/dualrail/baseline.json}
-node=${SLURMD_NODENAME:-$(hostname -s)}
-if [[ -z ${DUALRAIL_KEY_FILE:-} && -e /etc/dualrail/key ]]; then
-	export DUALRAIL_KEY_FILE=/etc/dualrail/key
-fi
-if [[ -z $peer ]]; then
-	logger -t dualrail-prolog "DUALRAIL_PEER is not set: not checked"
+settings=${1:-/etc/default/dualrail-prolog}
+set -a
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+# shellcheck source=/dev/null
+[[ ! -r $settings ]] || . "$settings"
+set +a
+if [[ -z ${PEER-} ]]; then
+	logger -t dualrail-prolog "PEER is not set in $settings: not checked"
 	exit 0
 fi
 
-line=$("${DUALRAIL:-dualrail}" preflight "$peer" --baseline "$base" 2>&1)
+line=$(dualrail preflight "$PEER" 2>&1)
 status=$?
-line=$(tail -n 1 <<<"$line")
-logger -t dualrail-prolog "status $status: $line"
-if ((status == 6 || status == 7)); then
-	scontrol update nodename="$node" state=drain reason="dualrail: ${line:0:200}"
-	exit 1
-fi
-exit 0
+logger -t dualrail-prolog "status $status: ${line##*$'\n'}"
+((status != 6 && status != 7))

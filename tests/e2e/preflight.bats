@@ -155,3 +155,21 @@ preflight() {
 	"$DUALRAIL" preflight 127.0.0.1 --test bw,failover --json >p.json || [ "$?" -eq 1 ]
 	holds p.json '.exit_code == 1 and .status == "fail" and (.verdict | contains("--test failover"))'
 }
+
+@test "prolog.sh with SLURM_* alone: fails with the statuses 6 and 7 only, logs the verdict, and needs its settings" {
+	local code prolog=(env -i SLURM_JOB_ID=1 SLURMD_NODENAME=n1 "$DR_ROOT/scripts/slurm/prolog.sh" "$PWD/settings")
+	mkdir bin
+	# shellcheck disable=SC2016 # of that shell
+	printf '#!/bin/sh\necho more >&2; echo "$DUALRAIL_GPUS $*"; exit "$(cat code)"\n' >bin/dualrail
+	printf '#!/bin/sh\necho "$@" >>log\n' >bin/logger
+	chmod +x bin/*
+	printf '%s\n' "PATH=$PWD/bin:\$PATH" DUALRAIL_GPUS=0 >settings
+	gives 0 "${prolog[@]}"
+	grep -q "PEER is not set in $PWD/settings: not checked" log
+	echo PEER=node2 >>settings
+	for code in 0 2 3 4 6 7; do
+		echo "$code" >code
+		gives $((code == 6 || code == 7)) "${prolog[@]}"
+		grep -qx -- "-t dualrail-prolog status $code: 0 preflight node2" log
+	done
+}

@@ -97,7 +97,7 @@ slow() {
 	[[ $output != *exonerated* ]]
 }
 
-# slurm N: slurmctld in the namespace of the switches, a slurmd in that of each node, with its host name.
+# slurm N [LINE]: slurmctld in the namespace of the switches, a slurmd in that of each node, with its host name. LINE: of slurm.conf.
 slurm() {
 	local i
 	fabric "$1"
@@ -125,6 +125,7 @@ slurm() {
 		SlurmdTimeout=60
 		AccountingStorageType=accounting_storage/none
 		JobAcctGatherType=jobacct_gather/none
+		${2-}
 	EOF
 	for ((i = 0; i < $1; i++)); do
 		mkdir -p "spool/n$i"
@@ -175,4 +176,27 @@ idle() {
 	cat srun.out
 	holds s.json '.exit_code == 3 and (.nodes | map(.presence)) == ["present", "present", "lost", "present"]'
 	holds s.json 'all(.pairs[] | select(.client != 2 and .server != 2); .state == "ok")'
+}
+
+reports() {
+	[[ $(ip netns exec "$SW" "${@:2}") == "$1" ]]
+}
+
+@test "Slurm: the prolog drains a node with a slow NIC and requeues its job; a good node runs its job" {
+	slurm 3 "Prolog=$DR_ROOT/scripts/slurm/prolog.sh"
+	slow 1 rail1
+	cat >/etc/default/dualrail-prolog <<-EOF
+		PEER=10.96.255.12
+		PATH=${DUALRAIL%/*}:\$PATH
+		DUALRAIL_CHANNELS=1 DUALRAIL_SIZE=32K DUALRAIL_WINDOW=4 DUALRAIL_RATE=50M DUALRAIL_DETECT=conservative DUALRAIL_GPUS=0
+	EOF
+	start server ip netns exec n2 "$DUALRAIL" server -g 0
+	wait_for grep -q listening server.err
+	gives 0 ip netns exec "$SW" srun -w n0 -o n0.out hostname
+	[ "$(<n0.out)" = n0 ]
+	wait_for grep -q 'client 10.96.255.10:.*done, status 0' server.err
+	gives 0 ip netns exec "$SW" sbatch -w n1 -o n1.out --wrap hostname
+	wait_for reports "n1 drained Prolog error" sinfo -h -n n1 -o "%n %T %E"
+	wait_for reports "2 PENDING launch failed requeued held" squeue -h -o "%A %T %r"
+	! grep -qx n1 n1.out || false
 }
