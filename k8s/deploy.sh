@@ -12,7 +12,7 @@
 #
 #   --world-size N        pods, one per node (2)
 #   --gpus-per-node M     GPUs per pod; 0: host memory (8)
-#   --overlay NAME        a folder of k8s/overlays (tcp), or nccl
+#   --overlay NAME        a folder of k8s/overlays (tcp)
 #   --namespace NAME      created if absent (the current one)
 #   --image IMAGE         image with dualrail (dualrail:latest), for instance registry/dualrail:1
 #   --set KEY=VALUE       a key of k8s/base/options.env; repeatable
@@ -78,13 +78,11 @@ options() {
 	number --world-size "$nodes" 2 100000
 	number --gpus-per-node "$gpus" 0 64
 	folder=$here/overlays/$overlay
-	[[ $overlay != nccl ]] || folder=$here/nccl
 	[[ $overlay == [a-z]* && -f $folder/kustomization.yaml ]] ||
-		fail 1 "overlay $overlay does not exist; there are: $(cd "$here/overlays" && echo *) nccl"
+		fail 1 "overlay $overlay does not exist; there are: $(cd "$here/overlays" && echo *)"
 	for option in "${settings[@]}"; do
 		[[ $option =~ ^[A-Z_][A-Z0-9_]*= ]] || fail 1 "--set $option: KEY=VALUE is needed"
 	done
-	[[ $overlay != nccl || $gpus -gt 0 ]] || fail 1 "--overlay nccl needs --gpus-per-node 1 or more"
 }
 
 k() {
@@ -139,10 +137,6 @@ kind() {
 	mpijob) echo mpijob.kubeflow.org ;;
 	*) echo job.batch ;;
 	esac
-}
-
-name() {
-	if [[ $overlay == nccl ]]; then echo dualrail-nccl; else echo dualrail; fi
 }
 
 # The requests and constraints of a claim with $gpus pairs of a GPU and a NIC, as JSON patches.
@@ -244,7 +238,7 @@ make_key() {
 # state: absent, running, complete or failed.
 state() {
 	local text
-	text=$(k get "$(kind)" "$(name)" -o 'jsonpath={.metadata.name} {range .status.conditions[?(@.status=="True")]}{.type} {end}' 2>/dev/null) || {
+	text=$(k get "$(kind)" dualrail -o 'jsonpath={.metadata.name} {range .status.conditions[?(@.status=="True")]}{.type} {end}' 2>/dev/null) || {
 		echo absent
 		return
 	}
@@ -275,7 +269,7 @@ deploy() {
 	manifests=$(render)
 	hash=$(sed -n 's/.*dualrail\/manifest: "\{0,1\}\([0-9a-f]\{16\}\).*/\1/p' <<<"$manifests" | head -n 1)
 	now=$(state)
-	have=$(k get "$(kind)" "$(name)" -o 'jsonpath={.metadata.annotations.dualrail/manifest}' 2>/dev/null || :)
+	have=$(k get "$(kind)" dualrail -o 'jsonpath={.metadata.annotations.dualrail/manifest}' 2>/dev/null || :)
 	case $now in
 	running)
 		[[ $have == "$hash" ]] || fail 1 "another job runs; wait for it, or run: k8s/deploy.sh cleanup"
@@ -284,7 +278,7 @@ deploy() {
 		;;
 	complete | failed)
 		echo "replacing the job, which is $now"
-		k delete "$(kind)" "$(name)" --wait=true >/dev/null
+		k delete "$(kind)" dualrail --wait=true >/dev/null
 		;;
 	esac
 	make_key
@@ -296,7 +290,7 @@ status() {
 	need_cluster
 	now=$(state)
 	k get "$(kind),pods" -l "$label" -o wide 2>/dev/null | plain || :
-	echo "job $(name): $now"
+	echo "job dualrail: $now"
 	case $now in
 	complete) return 0 ;;
 	running) return 3 ;;

@@ -5,6 +5,7 @@
 #
 #   sweep   dualrail sweep on every pod; rank 0 coordinates and has the document
 #   pair    rank 0 is a server for one run, rank 1 its client, which has the document and sends the trace
+#   nccl    NCCL's collectives on all GPUs (run-nccl.sh)
 #
 # The documents are left in RESULTS (/var/lib/dualrail). They are also printed, packed, between two lines that deploy.sh finds in the
 # log, for a finished pod's volume cannot be read. The exit status is dualrail's. As process 1 it passes SIGTERM on, upon which dualrail
@@ -15,14 +16,13 @@ results=${RESULTS:-/var/lib/dualrail}
 key=${KEY_FILE:-/etc/dualrail-key/key}
 : "${MODE:=sweep}" "${JOIN_TIMEOUT:=10m}" "${DUALRAIL_OPTIONS:=}" "${SERVER_OPTIONS:=}" "${GPUS_PER_NODE:=0}" "${JAEGER_AGENT_HOST:=}"
 
-if [ -z "$rank" ]; then
-	echo "run.sh: no rank: JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed" >&2
+stop() {
+	echo "run.sh: $1" >&2
 	exit 1
-fi
-if [ "$MODE" = pair ] && [ "$WORLD_SIZE" -ne 2 ]; then
-	echo "run.sh: MODE=pair needs WORLD_SIZE=2, not $WORLD_SIZE; use MODE=sweep" >&2
-	exit 1
-fi
+}
+[ -n "$rank" ] || stop "no rank: JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed"
+[ "$MODE" != pair ] || [ "$WORLD_SIZE" -eq 2 ] || stop "MODE=pair needs WORLD_SIZE=2, not $WORLD_SIZE; use MODE=sweep"
+[ "$MODE" != nccl ] || [ "$GPUS_PER_NODE" -gt 0 ] || stop "MODE=nccl needs GPUS_PER_NODE=1 or more"
 
 # 0 GPUs: data in host memory.
 if [ "$GPUS_PER_NODE" -gt 0 ]; then
@@ -50,9 +50,11 @@ pair-1)
 	dualrail client "$COORDINATOR:$COORDINATOR_PORT" --key-file "$key" --connect-timeout "$JOIN_TIMEOUT" --prom "$results/pair.prom" \
 		--json="$results/pair.json" ${JAEGER_AGENT_HOST:+--trace "$results/pair.trace"} $DUALRAIL_OPTIONS &
 	;;
+nccl-*)
+	JOB_COMPLETION_INDEX=$rank sh "${0%/*}/run-nccl.sh" &
+	;;
 *)
-	echo "run.sh: MODE=$MODE, rank $rank: MODE is sweep or pair" >&2
-	exit 1
+	stop "MODE=$MODE, rank $rank: MODE is sweep, pair or nccl"
 	;;
 esac
 pid=$!

@@ -53,7 +53,7 @@ called() {
 @test "each overlay renders, and the result follows the schemas" {
 	local folder
 	need_kustomize
-	for folder in "$K8S"/overlays/*/ "$K8S"/nccl/ "$K8S"/repair/; do
+	for folder in "$K8S"/overlays/*/ "$K8S"/repair/; do
 		[[ -d $folder ]] || continue
 		"$REAL_KUBECTL" kustomize "$folder" >rendered.yaml
 		case $folder in
@@ -363,9 +363,25 @@ pair() {
 	grep -q 'warning: the trace was not sent to 10.99.255.1' alone.1.err
 }
 
-@test "run.sh: no rank, a wrong MODE, three pods for a pair" {
+@test "MODE=nccl: on the rails of the overlay, once without and once with the plugin, with the status of a rank that failed" {
+	need_kustomize
+	cluster
+	gives 0 deploy_sh deploy --dry-run --overlay rdma --gpus-per-node 2 --set MODE=nccl
+	for line in "networks: rdma-rail0,rdma-rail1" "rdma/hca_shared_devices_b:" "MODE: nccl" "run-nccl.sh: " 'NCCL_SOCKET_IFNAME: ""'; do
+		grep -qF "$line" <<<"$output"
+	done
+	# shellcheck disable=SC2016 # of that shell
+	printf '#!/bin/sh\necho "$NCCL_COMM_ID $DEVICE ${NCCL_NET:-own} $*"; exit $((DEVICE * 4))\n' >collectives
+	chmod +x collectives
+	run -4 env JOB_COMPLETION_INDEX= OMPI_COMM_WORLD_RANK=1 MODE=nccl WORLD_SIZE=3 GPUS_PER_NODE=2 COORDINATOR=zero COORDINATOR_PORT=7 \
+		NCCL_PART=check COLLECTIVES=./collectives RESULTS="$PWD" sh "$K8S/base/run.sh"
+	[ "$(grep ^zero <<<"$output" | sort)" = "$(printf '%s env check\n' "zero:7 0 own 2 6" "zero:7 1 own 3 6" "zero:8 0 HA 2 6" "zero:8 1 HA 3 6")" ]
+}
+
+@test "run.sh: no rank, a wrong MODE, three pods for a pair, no GPUs for NCCL" {
 	local word
-	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3"; do
+	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3" \
+		"JOB_COMPLETION_INDEX=0 MODE=nccl WORLD_SIZE=2"; do
 		# shellcheck disable=SC2086 # words
 		run -1 env $word RESULTS="$PWD" sh "$K8S/base/run.sh"
 		one_line

@@ -18,7 +18,7 @@
  *   collectives RANK RANKS IDFILE [check | measure | soak SECONDS | record]
  *
  * The ranks share the file system; rank 0 writes NCCL's id to IDFILE. IDFILE "env": they do not, and NCCL_COMM_ID is the
- * address of rank 0 (k8s/nccl). The environment decides about NCCL's network.
+ * address of rank 0 (k8s/base/run-nccl.sh). The environment decides about NCCL's network.
  * check: all collectives, several sizes, in place and out of place, every element compared.
  * measure: all-reduce of 8 bytes to 128 MiB, or of BYTES: time per operation, bus bandwidth, CPU seconds per GB.
  * soak: all-reduce of 8 MiB, five times untimed, then for so many seconds. Every element of each iteration is compared while the next

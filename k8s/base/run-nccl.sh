@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# One pod of the NCCL job: a process per GPU, first with NCCL's own network (Socket or IB, as NCCL_IB_DISABLE says), then
+# MODE=nccl in one pod: a process per GPU, first with NCCL's own network (Socket or IB, as NCCL_IB_DISABLE says), then
 # with libnccl-net-ha.so. Environment: WORLD_SIZE, GPUS_PER_NODE, COORDINATOR, COORDINATOR_PORT, JOB_COMPLETION_INDEX, NCCL_*;
 # NCCL_PART, check or measure (both); COLLECTIVES, the program, and PLUGIN (in /usr/lib/dualrail).
 # Ranks find each other through NCCL_COMM_ID, the address of rank 0. Exit status: 0, or that of the first process that failed.
