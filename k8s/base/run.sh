@@ -13,7 +13,6 @@
 set -u
 rank=${JOB_COMPLETION_INDEX:-${OMPI_COMM_WORLD_RANK:-}}
 results=${RESULTS:-/var/lib/dualrail}
-key=${KEY_FILE:-/etc/dualrail-key/key}
 : "${MODE:=sweep}" "${JOIN_TIMEOUT:=10m}" "${DUALRAIL_OPTIONS:=}" "${SERVER_OPTIONS:=}" "${GPUS_PER_NODE:=0}" "${JAEGER_AGENT_HOST:=}"
 
 stop() {
@@ -23,6 +22,10 @@ stop() {
 [ -n "$rank" ] || stop "no rank: JOB_COMPLETION_INDEX is not set; the Job needs completionMode: Indexed"
 [ "$MODE" != pair ] || [ "$WORLD_SIZE" -eq 2 ] || stop "MODE=pair needs WORLD_SIZE=2, not $WORLD_SIZE; use MODE=sweep"
 [ "$MODE" != nccl ] || [ "$GPUS_PER_NODE" -gt 0 ] || stop "MODE=nccl needs GPUS_PER_NODE=1 or more"
+
+# Kubernetes lets the pod's group read the Secret, which dualrail refuses.
+key=$(mktemp -p /dev/shm) && cat "${KEY_FILE:-/etc/dualrail-key/key}" >"$key"
+trap 'rm -f "$key"' EXIT
 
 # 0 GPUs: data in host memory.
 if [ "$GPUS_PER_NODE" -gt 0 ]; then

@@ -63,6 +63,24 @@ called() {
 	done
 }
 
+# not_restricted WORDS FOLDER: what the level "restricted" of Pod Security would not admit.
+not_restricted() {
+	"$REAL_KUBECTL" kustomize "$K8S/$2" >rendered.yaml
+	run "$CHECKS/check.py" --restricted rendered.yaml
+	echo "$2: $output"
+	[ "$(sed -n 's/.*: //p' <<<"$output" | sort | tr '\n' ' ')" = "${1:+$1 }" ]
+}
+
+@test "Pod Security: tcp and jobset are restricted; others have what RDMA, faults or ssh need, and no more" {
+	need_kustomize
+	not_restricted "" overlays/tcp
+	not_restricted "" overlays/jobset
+	not_restricted "IPC_LOCK root" overlays/rdma
+	not_restricted "IPC_LOCK root" overlays/dra
+	not_restricted "NET_ADMIN hostNetwork hostPath root" overlays/failover
+	not_restricted "NET_ADMIN hostNetwork hostPath root" repair
+}
+
 # planted SED TEXT: after this change of the rendered base, check.py names the problem.
 planted() {
 	sed "$1" base.yaml >planted.yaml
@@ -85,7 +103,7 @@ planted() {
 	planted 's/- name: dualrail$/- workingDir: x/' "required field name of V1Container is missing"
 	planted 's/topologyKey: .*/namespaces: [a]/' "required field topologyKey of V1PodAffinityTerm is missing"
 	planted 's/completions: 2/completions: "2"/' "'2' is not of the type number"
-	planted 's/runAsUser: 0/runAsUser: true/' "True is not of the type number"
+	planted 's/runAsUser: 10001/runAsUser: true/' "True is not of the type number"
 	planted 's/medium: Memory/medium: memory/' "'memory' is none of"
 	planted 's/memory: 16Gi/memory: 16GB/' "'16GB' is no quantity"
 	planted 's,batch/v1,batch/v2,' "is not known here"
@@ -281,6 +299,8 @@ pods() {
 	two_rails
 	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 --set MODE=pair --set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 200ms" >pair.yaml
 	pods pair.yaml
+	[ "$(stat -c %u pod1/results/pair.json)" = 10001 ]
+	[ ! "$(ls pod1/shm)" ]
 	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
 	cp pod0.out "$FAKE/dualrail-0-x.log"
 	cp pod1.out "$FAKE/dualrail-1-y.log"
@@ -383,7 +403,7 @@ pair() {
 	for word in "JOB_COMPLETION_INDEX= MODE=pair WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=frob WORLD_SIZE=2" "JOB_COMPLETION_INDEX=0 MODE=pair WORLD_SIZE=3" \
 		"JOB_COMPLETION_INDEX=0 MODE=nccl WORLD_SIZE=2"; do
 		# shellcheck disable=SC2086 # words
-		run -1 env $word RESULTS="$PWD" sh "$K8S/base/run.sh"
+		run -1 env $word KEY_FILE=/dev/null RESULTS="$PWD" sh "$K8S/base/run.sh"
 		one_line
 	done
 }

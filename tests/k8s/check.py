@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks rendered Kubernetes manifests without a cluster.
 
-usage: check.py [--single] FILE...      "-": standard input; documents separated by ---; --single: each document alone
+usage: check.py [--single | --restricted] FILE...      "-": standard input; documents separated by ---; --single: each document alone
 
 Each document: its kind is known, each field exists, has its type, and no required field is missing (models.json is
 generated from Kubernetes 1.36, crds.json has JobSet and MPIJob), and the values of the fields in VALUES are known.
 The documents of a file together: each volume, ConfigMap key, claim and Service that a pod names exists, a Service
 selects pods, no container is privileged, and each Job ends and is removed by itself.
+--restricted: instead, what Pod Security's level "restricted" would not admit, and a root file system that can be written.
 Prints each violation as FILE: KIND/NAME: PATH: text; exit status 1 if there was one.
 """
 import json
@@ -190,7 +191,33 @@ def together(checker, docs):
             checker.say(f"Service/{name}: .spec.selector", f"selects no pod: {wanted}")
 
 
-def check(path, single):
+def restricted(checker, docs):
+    for doc in docs:
+        for path, _, template in templates(doc):
+            pod = template.get("spec") or {}
+            for key in ("hostNetwork", "hostPID", "hostIPC"):
+                if pod.get(key):
+                    checker.say(path, key)
+            for volume in pod.get("volumes") or []:
+                if "hostPath" in volume:
+                    checker.say(path, "hostPath")
+            for container in (pod.get("initContainers") or []) + (pod.get("containers") or []):
+                secure = {**(pod.get("securityContext") or {}), **(container.get("securityContext") or {})}
+                capabilities = secure.get("capabilities") or {}
+                for text, bad in (
+                        ("privileges may be gained", secure.get("allowPrivilegeEscalation") is not False),
+                        ("privileged", secure.get("privileged")),
+                        ("root", not secure.get("runAsNonRoot") or secure.get("runAsUser") == 0),
+                        ("seccomp", (secure.get("seccompProfile") or {}).get("type") != "RuntimeDefault"),
+                        ("writable root", not secure.get("readOnlyRootFilesystem")),
+                        ("capabilities are kept", capabilities.get("drop") != ["ALL"])):
+                    if bad:
+                        checker.say(path, text)
+                for name in capabilities.get("add") or []:
+                    checker.say(path, name)
+
+
+def check(path, single, rule):
     with (sys.stdin if path == "-" else open(path, encoding="utf-8")) as f:
         docs = [d for d in yaml.safe_load_all(f) if d is not None]
     lines = [] if docs else ["no document"]
@@ -201,7 +228,7 @@ def check(path, single):
         lines += [f"{name}: {where or '.'}: {text}" for where, text in checker.found]
     if not lines and not single:
         checker = Checker()
-        together(checker, docs)
+        rule(checker, docs)
         lines = [f"{where}: {text}" for where, text in checker.found]
     for line in lines:
         print(f"{path}: {line}")
@@ -209,5 +236,6 @@ def check(path, single):
 
 
 if __name__ == "__main__":
-    alone = sys.argv[1:2] == ["--single"]
-    sys.exit(1 if sum(check(path, alone) for path in sys.argv[1 + alone:]) else 0)
+    option = sys.argv[1] if sys.argv[1].startswith("--") else None
+    judged = restricted if option == "--restricted" else together
+    sys.exit(1 if sum(check(path, option == "--single", judged) for path in sys.argv[1 + bool(option):]) else 0)
