@@ -27,7 +27,7 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubectl=${KUBECTL:-kubectl}
 command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' settings=()
-label=app=nccl-test
+label=app.kubernetes.io/name=dualrail
 
 # What pods and the cluster say, without characters that act on a terminal instead of showing: controls, C1 too, invalid UTF-8.
 plain() {
@@ -229,7 +229,7 @@ make_key() {
 	k get secret dualrail-key >/dev/null 2>&1 && return 0
 	# By standard input: other users see arguments.
 	k create -f - >/dev/null <<-END || fail 2 "the Secret dualrail-key could not be created, see above"
-		{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dualrail-key", "labels": {"app": "nccl-test"}},
+		{"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "dualrail-key", "labels": {"app.kubernetes.io/name": "dualrail"}},
 		 "type": "Opaque", "stringData": {"key": "$(head -c 32 /dev/urandom | base64 -w 0)"}}
 	END
 	echo "created the Secret dualrail-key"

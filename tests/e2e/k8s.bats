@@ -160,7 +160,7 @@ planted() {
 	sed -i 's/ - / Failed /' "$FAKE/jobs"
 	gives 1 deploy_sh status --namespace perf
 	gives 0 deploy_sh cleanup --namespace perf
-	called "delete job,service,configmap,secret -l app=nccl-test"
+	called "delete job,service,configmap,secret -l app.kubernetes.io/name=dualrail"
 	tells 1 "there is no job" deploy_sh status
 }
 
@@ -233,7 +233,8 @@ planted() {
 	grep -q "completions: 2" "$FAKE/applied"
 	touch "$FAKE/repair-hangs"
 	tells 2 "run on these nodes: dualrail doctor --repair" deploy_sh cleanup --namespace perf
-	called "delete job,service,configmap,secret -l app=nccl-test"
+	called "delete job,service,configmap,secret -l app.kubernetes.io/name=dualrail"
+	[ "$(grep ' delete ' "$FAKE/calls" | grep -vc -- '-l app.kubernetes.io/name=dualrail ')" -eq 0 ]
 }
 
 @test "deploy.sh: what a pod prints neither acts on the terminal nor fills the disk" {
