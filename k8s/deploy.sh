@@ -14,7 +14,7 @@
 #   --gpus-per-node M     GPUs per pod; 0: host memory (8)
 #   --overlay NAME        a folder of k8s/overlays (tcp)
 #   --namespace NAME      created if absent (the current one)
-#   --image IMAGE         image with dualrail (dualrail:latest), for instance registry/dualrail:1
+#   --image IMAGE         image with dualrail (dualrail), for instance registry/dualrail; without a tag: of this version
 #   --set KEY=VALUE       a key of k8s/base/options.env; repeatable
 #   --output DIR          folder for results (dualrail-results)
 #   --dry-run             print the manifests (deploy) or the commands; the cluster is not asked
@@ -166,8 +166,9 @@ claim_patch() {
 
 # The image of --image. A colon after the last slash begins a tag.
 image_patch() {
-	[[ ! $image ]] || printf 'images:\n- {name: dualrail, newName: "%s", newTag: "%s"}\n' "${image%:"${image##*[:/]}"}" \
-		"$([[ ${image##*/} == *:* ]] && echo "${image##*:}" || echo latest)"
+	local tag=''
+	[[ ${image##*/} != *:* ]] || tag=${image##*:}
+	[[ ! $image ]] || printf 'images:\n- {name: dualrail, newName: "%s"%s}\n' "${image%":$tag"}" "${tag:+", newTag: \"$tag\""}"
 }
 
 # Where the overlay's kind has its numbers of pods, and its pod templates.

@@ -164,6 +164,17 @@ planted() {
 	tells 1 "there is no job" deploy_sh status
 }
 
+@test "deploy.sh: the image has the tag of --image, else that of this version" {
+	local image version
+	need_kustomize
+	cluster
+	version=$(<"$DR_ROOT/VERSION")
+	for image in dualrail:"$version" reg:5000/x/dualrail:"$version" reg:5000/x/dualrail:v7; do
+		"$K8S/deploy.sh" deploy --dry-run --image "${image%":$version"}" | grep -q "image: $image$"
+	done
+	"$REAL_KUBECTL" kustomize "$K8S/repair" | grep -q "image: dualrail:$version$"
+}
+
 @test "deploy.sh: one pair of requests per GPU in a claim" {
 	need_kustomize
 	cluster
