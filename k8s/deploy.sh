@@ -6,7 +6,7 @@
 #
 #   deploy    create the job, or replace one that has ended; nothing changes if the same job is there already
 #   status    the job and its pods; status 0: complete, 3: not yet, 1: failed or absent
-#   logs      the output of all pods
+#   logs      the output of all pods; -f: as it comes, until they end
 #   results   write the result documents of the pods to --output
 #   cleanup   undo faults that are left, then delete everything that deploy created
 #
@@ -26,7 +26,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubectl=${KUBECTL:-kubectl}
-command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' settings=()
+command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' follow='' settings=()
 label=app.kubernetes.io/name=dualrail
 
 # What pods and the cluster say, without characters that act on a terminal instead of showing: controls, C1 too, invalid UTF-8.
@@ -57,8 +57,8 @@ options() {
 	while (($#)); do
 		option=$1
 		case $option in
-		--dry-run)
-			dry=1
+		--dry-run | -f)
+			if [[ $option == -f ]]; then follow=1; else dry=1; fi
 			shift
 			continue
 			;;
@@ -304,13 +304,24 @@ pod_names() {
 	k get pods -l "$label" "$@" -o 'jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}'
 }
 
+# logs_of POD FILTER [-f]: without the packed documents, which are for results.
+logs_of() {
+	k logs "$1" --all-containers "${@:3}" 2>&1 | sed -u '/^-----BEGIN DUALRAIL/,/^-----END DUALRAIL/d' | "$2" | sed -u "s/^/$1: /" || :
+}
+
+# iconv waits for the end of its input.
+plain_lines() {
+	local line
+	while IFS= read -r line; do plain <<<"$line"; done
+}
+
 logs() {
 	local pod
 	need_cluster
 	for pod in $(pod_names); do
-		# The packed documents are for results.
-		k logs "$pod" --all-containers 2>&1 | sed '/^-----BEGIN DUALRAIL/,/^-----END DUALRAIL/d' | plain | sed "s/^/$pod: /" || :
+		if [[ $follow ]]; then logs_of "$pod" plain_lines -f & else logs_of "$pod" plain; fi
 	done
+	wait
 }
 
 # Of each pod at most so many bytes of its log and so many documents are read, and a document is unpacked to at most 512 MiB, which is

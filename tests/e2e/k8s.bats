@@ -248,6 +248,22 @@ planted() {
 	[ "$(grep ' delete ' "$FAKE/calls" | grep -vc -- '-l app.kubernetes.io/name=dualrail ')" -eq 0 ]
 }
 
+@test "deploy.sh: logs -f shows a line of a pod that still runs" {
+	cluster
+	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
+	mkfifo "$FAKE/dualrail-0-x.log"
+	echo ended >"$FAKE/dualrail-1-y.log"
+	start logs "$K8S/deploy.sh" logs -f
+	exec 8<>"$FAKE/dualrail-0-x.log"
+	printf 'a\033b\n' >&8
+	wait_for grep -qx 'dualrail-0-x: a?b' logs.out
+	wait_for grep -qx 'dualrail-1-y: ended' logs.out
+	kill -0 "$pid"
+	exec 8>&-
+	ends "$pid" 0
+	called "^logs dualrail-0-x --all-containers -f"
+}
+
 @test "deploy.sh: what a pod prints neither acts on the terminal nor fills the disk" {
 	need_kustomize
 	cluster
