@@ -209,6 +209,8 @@ planted() {
 	gives 1 deploy_sh deploy --world-size 1
 	gives 1 deploy_sh deploy --world-size 2x
 	tells 1 "does not exist; there are:" deploy_sh deploy --overlay ../base
+	refuses 2 "--set PATERN=ring: there is no such key" deploy_sh deploy --set PATERN=ring
+	[ "$(grep -c 'apply' "$FAKE/calls")" -eq 1 ]
 	gives 1 deploy_sh deploy --frob
 	tells 1 "unknown command frob" deploy_sh frob
 }
