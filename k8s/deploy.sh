@@ -16,6 +16,9 @@
 #   --namespace NAME      created if absent (the current one)
 #   --image IMAGE         image with dualrail (dualrail), for instance registry/dualrail; without a tag: of this version
 #   --set KEY=VALUE       a key of k8s/base/options.env; repeatable
+#   --node-selector KEY=VALUE   label of the nodes; repeatable
+#   --cpus N              CPUs per pod, request and limit (2, no limit)
+#   --claim NAME          PersistentVolumeClaim for /var/lib/dualrail, ReadWriteMany (an emptyDir)
 #   --output DIR          folder for results (dualrail-results)
 #   --dry-run             print the manifests (deploy) or the commands; the cluster is not asked
 #
@@ -26,7 +29,7 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 kubectl=${KUBECTL:-kubectl}
-command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' follow='' settings=()
+command=${1-} nodes=2 gpus=8 overlay=tcp namespace='' image='' output=dualrail-results dry='' follow='' cpus='' claim='' settings=() selectors=()
 label=app.kubernetes.io/name=dualrail
 
 # What pods and the cluster say, without characters that act on a terminal instead of showing: controls, C1 too, invalid UTF-8.
@@ -68,6 +71,9 @@ options() {
 		--namespace) namespace=${2-} ;;
 		--image) image=${2-} ;;
 		--set) settings+=("${2-}") ;;
+		--node-selector) selectors+=("${2-}") ;;
+		--cpus) cpus=${2-} ;;
+		--claim) claim=${2-} ;;
 		--output) output=${2-} ;;
 		-h | --help) usage 0 ;;
 		*) fail 1 "unknown option $option; k8s/deploy.sh --help lists the options" ;;
@@ -80,6 +86,11 @@ options() {
 	folder=$here/overlays/$overlay
 	[[ $overlay == [a-z]* && -f $folder/kustomization.yaml ]] ||
 		fail 1 "overlay $overlay does not exist; there are: $(cd "$here/overlays" && echo *)"
+	[[ ! $cpus ]] || number --cpus "$cpus" 1 100000
+	[[ $claim =~ ^[a-z0-9.-]*$ ]] || fail 1 "--claim $claim: the name of a PersistentVolumeClaim is needed"
+	for option in "${selectors[@]}"; do
+		[[ $option =~ ^[A-Za-z0-9./_-]+=[A-Za-z0-9._-]*$ ]] || fail 1 "--node-selector $option: KEY=VALUE is needed"
+	done
 	for option in "${settings[@]}"; do
 		[[ $option =~ ^[A-Z_][A-Z0-9_]*= ]] || fail 1 "--set $option: KEY=VALUE is needed"
 		grep -qE "^( *- )?${option%%=*}=" "$here/base/options.env" "$folder/kustomization.yaml" ||
@@ -185,9 +196,9 @@ paths() {
 
 # kustomization HASH: the overlay with the options of the command line.
 kustomization() {
-	local counts pods path setting limits kinds='(Job|JobSet|MPIJob)'
+	local counts pods path setting resources kinds='(Job|JobSet|MPIJob)'
 	paths
-	limits=${pods[0]}/containers/0/resources/limits
+	resources=${pods[0]}/containers/0/resources
 	cat <<-END
 		apiVersion: kustomize.config.k8s.io/v1beta1
 		kind: Kustomization
@@ -206,13 +217,22 @@ kustomization() {
 	image_patch
 	printf 'patches:\n- target: {kind: %s}\n  patch: |-\n' "$kinds"
 	for path in "${counts[@]}"; do printf '    - {op: replace, path: %s, value: %s}\n' "$path" "$nodes"; done
+	for setting in "${selectors[@]}"; do
+		path=${setting%%=*}
+		printf '    - {op: add, path: %s, value: "%s"}\n' "${pods[0]}/nodeSelector/${path//\//~1}" "${setting#*=}"
+	done
+	[[ ! $cpus ]] || printf '    - {op: add, path: %s/cpu, value: "'"$cpus"'"}\n' "$resources/requests" "$resources/limits"
+	[[ ! $claim ]] || cat <<-END
+		    - {op: test, path: ${pods[0]}/volumes/3/name, value: results}
+		    - {op: replace, path: ${pods[0]}/volumes/3, value: {name: results, persistentVolumeClaim: {claimName: "$claim"}}}
+	END
 	case $overlay in
 	dra) ((gpus < 2)) || claim_patch ;;
 	*)
 		if ((gpus)); then
-			printf '    - {op: add, path: %s/nvidia.com~1gpu, value: "%s"}\n' "$limits" "$gpus"
+			printf '    - {op: add, path: %s/nvidia.com~1gpu, value: "%s"}\n' "$resources/limits" "$gpus"
 		else
-			printf '    - {op: remove, path: %s/nvidia.com~1gpu}\n' "$limits"
+			printf '    - {op: remove, path: %s/nvidia.com~1gpu}\n' "$resources/limits"
 		fi
 		;;
 	esac

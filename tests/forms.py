@@ -16,7 +16,7 @@ import sys
 COMMANDS = "server client demo topo doctor preflight sweep compare report plugin".split()
 COMMAND = re.compile(r"\b(?:dualrail|run_p2p\.sh) +((?:%s|-)[^\n]*)" % "|".join(c + r"\b" for c in COMMANDS))
 # Options of other programs: perftest and iperf3 in a comparison, and k8s/deploy.sh.
-FOREIGN = {"docs/COMPARE.md": r"-[a-zA-Z]|--tolerance", "k8s/README.md": r"--(?:world-size|gpus-per-node|overlay|set)"}
+FOREIGN = {"docs/COMPARE.md": r"-[a-zA-Z]|--tolerance", "k8s/README.md": r"--(?:world-size|gpus-per-node|overlay|set|claim)"}
 UNKNOWN = ("unknown option", "is not for", "is not expected", "is not a command")
 
 

@@ -175,6 +175,22 @@ planted() {
 	"$REAL_KUBECTL" kustomize "$K8S/repair" | grep -q "image: dualrail:$version$"
 }
 
+@test "deploy.sh: node selector, CPUs and a claim for the results, with each overlay" {
+	local overlay
+	need_kustomize
+	cluster
+	for overlay in tcp rdma dra failover jobset mpijob; do
+		gives 0 deploy_sh deploy --dry-run --overlay "$overlay" --node-selector example.com/rack=7 --node-selector a=b --cpus 16 --claim keep
+		"$CHECKS/check.py" - <<<"$output"
+		for line in 'example.com/rack: "7"' "a: b" "claimName: keep"; do
+			[ "$(grep -cxE " *$line" <<<"$output")" -eq 1 ]
+		done
+		[ "$(grep -cx ' *cpu: "16"' <<<"$output")" -eq 2 ]
+		[ "$(grep -B2 'claimName: keep' <<<"$output" | grep -c 'name: results')" -eq 1 ]
+	done
+	refuses 1 "--node-selector rack: KEY=VALUE is needed" deploy_sh deploy --node-selector rack
+}
+
 @test "deploy.sh: one pair of requests per GPU in a claim" {
 	need_kustomize
 	cluster
