@@ -66,26 +66,19 @@ void dr_stream_fail(struct dr_stream *s, int err, const char *text)
 
 /* --- callbacks of the manager ------------------------------------------------------------------- */
 
-static struct dr_stream *find(struct dr_engine *g, const struct dr_channel *ch)
+/* Channels are opened with the numbers of their streams. */
+static struct dr_stream *stream_of(struct dr_engine *g, const struct dr_channel *ch)
 {
-	unsigned hint = dr_channel_id(ch) % g->n_streams;
-
-	if (g->stream[hint].ch == ch)
-		return &g->stream[hint];
-	for (unsigned i = 0; i < g->n_streams; i++)
-		if (g->stream[i].ch == ch)
-			return &g->stream[i];
-	return NULL;
+	dr_dassert(dr_channel_id(ch) < g->n_streams);
+	return &g->stream[dr_channel_id(ch)];
 }
 
 static void on_completed(
 	void *arg, struct dr_channel *ch, uint64_t seq, uint32_t bytes, int64_t now_ns)
 {
-	struct dr_stream *s = find(arg, ch);
+	struct dr_stream *s = stream_of(arg, ch);
 
 	(void)bytes;
-	if (!s)
-		return;
 	s->eng->due |= UINT64_C(1) << s->number;
 	s->slot[seq % s->win.cap].ns = now_ns;
 	if (s->sender || !s->busy || s->eng->phase.kind == DR_PHASE_LAT)
@@ -104,12 +97,11 @@ static void on_completed(
 static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch_record *rec)
 {
 	struct dr_engine *g = arg;
-	struct dr_stream *s = find(g, ch);
-	struct dr_report r = { .kind = DR_REP_SWITCH, .path = rec->to, .rec = *rec };
+	struct dr_stream *s = stream_of(g, ch);
+	struct dr_report r = {
+		.kind = DR_REP_SWITCH, .channel = s->number, .path = rec->to, .rec = *rec
+	};
 
-	if (!s)
-		return;
-	r.channel = s->number;
 	dr_flight_moved(&s->flight, g->now);
 	dr_rates_switched(&g->rates, s->number);
 	if (!s->sender && rec->last_delivery_ns && rec->first_delivery_ns) {
@@ -124,23 +116,19 @@ static void on_switched(void *arg, struct dr_channel *ch, const struct dr_switch
 static void on_protection(
 	void *arg, struct dr_channel *ch, bool prot, unsigned path, int64_t now_ns)
 {
-	struct dr_stream *s = find(arg, ch);
-	struct dr_report r = { .kind = DR_REP_PROTECTION, .path = path, .flag = prot };
+	struct dr_stream *s = stream_of(arg, ch);
+	struct dr_report r = {
+		.kind = DR_REP_PROTECTION, .channel = s->number, .path = path, .flag = prot
+	};
 
 	(void)now_ns;
-	if (!s)
-		return;
-	r.channel = s->number;
 	dr_engine_report(s->eng, &r);
 }
 
 static void on_failed(void *arg, struct dr_channel *ch, int err, const char *text, int64_t now_ns)
 {
-	struct dr_stream *s = find(arg, ch);
-
 	(void)now_ns;
-	if (s)
-		dr_stream_fail(s, err, text);
+	dr_stream_fail(stream_of(arg, ch), err, text);
 }
 
 static void on_rail(
@@ -172,29 +160,16 @@ static const struct dr_manager_ops manager_ops = {
 
 /* --- set-up ----------------------------------------------------------------------------------- */
 
-static int check_params(
-	const struct dr_worker_params *wp, const struct dr_worker_gpu_params *gp, struct dr_err *e)
+/* A plan has them in order. */
+static void check_params(const struct dr_worker_params *wp, const struct dr_worker_gpu_params *gp)
 {
-	const struct dr_manager_params *m = &gp->manager;
-	int n = (int)gp->n_channels;
+	unsigned window = gp->manager.window, n = gp->n_channels;
 
-	if (m->window < 1 || m->window > DR_WINDOW_MAX)
-		return dr_err_set(
-			e, -EINVAL, "window %u: the range is 1 to %d", m->window, DR_WINDOW_MAX);
-	if (wp->chunk_max < 1)
-		return dr_err_set(e, -EINVAL, "a chunk needs at least 1 byte");
-	if (n < 1 || n > DR_GPU_CHANNELS_MAX || gp->n_bulk > gp->n_channels)
-		return dr_err_set(e, -EINVAL, "%d channels, %u of them bulk: the range is 1 to %d",
-			n, gp->n_bulk, DR_GPU_CHANNELS_MAX);
-	if ((gp->lat_tx < 0) != (gp->lat_rx < 0) || gp->lat_tx >= n || gp->lat_rx >= n)
-		return dr_err_set(
-			e, -EINVAL, "latency channels %d and %d of %d", gp->lat_tx, gp->lat_rx, n);
-	if (gp->lat_tx >= 0 &&
-		(!gp->channel[gp->lat_tx].sender || gp->channel[gp->lat_rx].sender ||
-			(unsigned)gp->lat_tx < gp->n_bulk || (unsigned)gp->lat_rx < gp->n_bulk))
-		return dr_err_set(e, -EINVAL, "latency channels %d and %d: wrong direction or bulk",
-			gp->lat_tx, gp->lat_rx);
-	return 0;
+	dr_assert(window >= 1 && window <= DR_WINDOW_MAX && wp->chunk_max >= 1);
+	dr_assert(n >= 1 && n <= DR_GPU_CHANNELS_MAX && gp->n_bulk <= n);
+	dr_assert((gp->lat_tx < 0) == (gp->lat_rx < 0));
+	dr_assert(gp->lat_tx < 0 || gp->channel[gp->lat_tx].sender);
+	dr_assert(gp->lat_rx < 0 || !gp->channel[gp->lat_rx].sender);
 }
 
 /* The handles of the channels travel with those of the rails, so they are opened before the start. */
@@ -236,11 +211,9 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 {
 	const struct dr_worker_params *wp = p->worker;
 	const struct dr_worker_gpu_params *gp = p->gpu;
-	int rc = check_params(wp, gp, e);
-
-	if (rc < 0)
-		return rc;
 	struct dr_engine *g = dr_calloc(1, sizeof(*g));
+
+	check_params(wp, gp);
 	if (!g)
 		return dr_err_set(e, -ENOMEM, "gpu %u: out of memory", gp->gpu);
 	g->prm = *gp;
@@ -255,7 +228,7 @@ int dr_engine_create(const struct dr_engine_params *p, struct dr_engine **out, s
 	g->trace = wp->trace_requests;
 	g->report = p->report;
 	g->arg = p->arg;
-	rc = dr_manager_create(&g->prm.manager, &g->mgr, e);
+	int rc = dr_manager_create(&g->prm.manager, &g->mgr, e);
 	if (rc < 0) {
 		dr_free(g);
 		return rc;

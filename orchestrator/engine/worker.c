@@ -138,9 +138,9 @@ static int worker_init(struct dr_worker *w, struct dr_err *e)
 
 int dr_worker_create(const struct dr_worker_params *p, struct dr_worker **out, struct dr_err *e)
 {
-	if (p->n_gpus < 1)
-		return dr_err_set(e, -EINVAL, "worker %u: no GPUs", p->index);
 	struct dr_worker *w = dr_calloc(1, sizeof(*w));
+
+	dr_assert(p->n_gpus >= 1);
 	if (!w)
 		return dr_err_set(e, -ENOMEM, "worker %u: out of memory", p->index);
 	w->prm = *p;
