@@ -117,8 +117,8 @@ static void introduce(struct pair *p, const uint8_t *own, const uint8_t *peers, 
 	memset(p, 0, sizeof(*p));
 	for (unsigned i = 0; i < WAYS; i++) {
 		dr_tcp_admission_init(&p->rail[i], i ? peers : own, secret[i]);
-		dr_tcp_admission_self(&p->rail[i], &place[i]);
-		dr_tcp_admission_peer(&p->rail[i], &place[!i]);
+		dr_tcp_place_set(&p->rail[i].self, &place[i]);
+		dr_tcp_place_set(&p->rail[i].peer, &place[!i]);
 	}
 	dr_tcp_hs_init(&p->acc, &p->rail[0], &id[0]);
 	dr_tcp_hs_init(&p->con, &p->rail[1], &id[1]);
@@ -251,8 +251,8 @@ static void handshake_replays(struct count *n)
 	unsigned slot = accepts(&p);
 	s = (struct stream){ .len = 0 };
 	append(&s, p.challenge, sizeof(p.challenge));
-	dr_tcp_admission_self(&p.rail[1], &place[0]);
-	dr_tcp_admission_peer(&p.rail[1], &place[1]);
+	dr_tcp_place_set(&p.rail[1].self, &place[0]);
+	dr_tcp_place_set(&p.rail[1].peer, &place[1]);
 	hears(&p.con, TCP_HS_DIALLING, &s);
 	dr_tcp_hs_hello(&p.con, p.hello);
 	s = (struct stream){ .len = 0 };

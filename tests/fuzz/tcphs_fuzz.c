@@ -100,7 +100,7 @@ static void make_hello(struct world *w, unsigned slot, struct fz *z, unsigned ho
 	size_t used;
 
 	dr_tcp_admission_init(&peer, how & OTHER_TOKEN ? other : token, secret);
-	dr_tcp_admission_peer(&peer, &place);
+	dr_tcp_place_set(&peer.peer, &place);
 	dr_tcp_hs_init(&h, &peer, &path);
 	dr_tcp_hs_start(&h);
 	dr_tcp_admission_challenge(&w->a, slot, bytes);
@@ -190,8 +190,8 @@ static void answer(struct fz *z)
 	bool evicted, same = flip[0] == 0;
 
 	dr_tcp_admission_init(&a, token, secret);
-	dr_tcp_admission_self(&a, &place);
-	dr_tcp_admission_peer(&a, &place);
+	dr_tcp_place_set(&a.self, &place);
+	dr_tcp_place_set(&a.peer, &place);
 	dr_tcp_hs_init(&con, &a, &id[0]);
 	dr_tcp_hs_init(&acc, &a, &id[1]);
 	dr_tcp_hs_start(&con);
@@ -218,7 +218,7 @@ FUZZ(z)
 	struct world w = { .now = 1 };
 
 	dr_tcp_admission_init(&w.a, token, secret);
-	dr_tcp_admission_self(&w.a, &place);
+	dr_tcp_place_set(&w.a.self, &place);
 	for (unsigned i = 0; i < STEPS_MAX && z->n > 0; i++) {
 		uint8_t what = fz_u8(z), which = fz_u8(z);
 

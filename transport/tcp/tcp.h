@@ -146,7 +146,6 @@ enum tcp_state {
 	TCP_ABORTED, /* fenced: socket gone; FENCED is due in the next progress */
 	TCP_FENCED,  /* FENCED was reported; waits for close */
 	TCP_CLOSED,  /* no socket, no events */
-	TCP_N_STATES,
 };
 
 /* Sender: a part in the queue; header and payload are one run of bytes on the wire. */

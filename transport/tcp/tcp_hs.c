@@ -201,22 +201,12 @@ void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN
 	memcpy(a->nonce_key, secret, DR_KEY_LEN);
 }
 
-static void set_place(struct tcp_place *p, const struct tcp_rail_handle *h)
+void dr_tcp_place_set(struct tcp_place *p, const struct tcp_rail_handle *h)
 {
 	int len = dr_tcp_rail_handle_encode(h, p->bytes, sizeof(p->bytes));
 
 	dr_assert(len > 0);
 	p->len = (unsigned)len;
-}
-
-void dr_tcp_admission_self(struct tcp_admission *a, const struct tcp_rail_handle *h)
-{
-	set_place(&a->self, h);
-}
-
-void dr_tcp_admission_peer(struct tcp_admission *a, const struct tcp_rail_handle *h)
-{
-	set_place(&a->peer, h);
 }
 
 void dr_tcp_admission_free(struct tcp_admission *a, unsigned slot)
@@ -260,7 +250,7 @@ unsigned dr_tcp_admission_open(struct tcp_admission *a, bool of_peer, int64_t no
 	a->slot[at] = (struct tcp_slot){ .used = true,
 		.of_peer = of_peer,
 		.deadline_ns = now_ns + TCP_ADMIT_NS,
-		.order = a->arrivals++ };
+		.order = a->nonces };
 	make_nonce(a, a->slot[at].nonce);
 	return at;
 }

@@ -98,7 +98,6 @@ struct tcp_admission {
 	struct tcp_hs *acceptors;    /* from init to fini */
 	struct tcp_slot slot[TCP_PENDING_MAX];
 	unsigned n; /* used */
-	uint64_t arrivals;
 };
 
 /* What to do with the connection in question. */
@@ -121,9 +120,8 @@ struct tcp_verdict {
 /* secret: random, of this rail end alone; the nonces are made from it. */
 void dr_tcp_admission_init(struct tcp_admission *a, const uint8_t token[DR_TOKEN_LEN],
 	const uint8_t secret[DR_KEY_LEN]);
-/* Handles as the ends exchange them: before the first connection comes, and before the first path dials. */
-void dr_tcp_admission_self(struct tcp_admission *a, const struct tcp_rail_handle *h);
-void dr_tcp_admission_peer(struct tcp_admission *a, const struct tcp_rail_handle *h);
+/* self: before the first connection comes; peer: before the first path dials. */
+void dr_tcp_place_set(struct tcp_place *p, const struct tcp_rail_handle *h);
 /* A connection came: its slot. *evicted: whoever had it is to be closed first, for want of slots. */
 unsigned dr_tcp_admission_open(
 	struct tcp_admission *a, bool of_peer, int64_t now_ns, bool *evicted);

@@ -38,8 +38,8 @@ static struct dr_path_ident ident(uint32_t gen, bool connector)
 static void introduce(struct tcp_admission *a, const uint8_t key[DR_TOKEN_LEN], unsigned self)
 {
 	dr_tcp_admission_init(a, key, secret[self]);
-	dr_tcp_admission_self(a, &place[self]);
-	dr_tcp_admission_peer(a, &place[!self]);
+	dr_tcp_place_set(&a->self, &place[self]);
+	dr_tcp_place_set(&a->peer, &place[!self]);
 }
 
 static void begin(struct fix *f)
@@ -354,7 +354,7 @@ static void a_hello_is_for_one_listener(void **state)
 	for (unsigned i = 0; i < DR_ARRAY_LEN(elsewhere); i++) {
 		unsigned slot = connection(&f);
 
-		dr_tcp_admission_peer(&f.peer, &elsewhere[i]);
+		dr_tcp_place_set(&f.peer.peer, &elsewhere[i]);
 		is_rejected(&f, &acc, slot, hello(&f, slot, 3));
 	}
 }

@@ -373,25 +373,14 @@ void dr_tcp_say_hello(struct tcp_path *p)
 
 /* ---- progress --------------------------------------------------------------------------------- */
 
-static void do_nothing(struct tcp_path *p)
-{
-	(void)p;
-}
-
 static void do_opening(struct tcp_path *p)
 {
-	switch (p->hs.state) {
-	case TCP_HS_DIALLING:
-	case TCP_HS_GREETING:
+	if (p->hs.state == TCP_HS_DIALLING || p->hs.state == TCP_HS_GREETING) {
 		dr_tcp_rx_pull(p);
-		break;
-	case TCP_HS_ADMITTED:
+	} else if (p->hs.state == TCP_HS_ADMITTED) {
 		dr_tcp_hs_admitted(&p->hs);
 		p->state = TCP_UP;
 		dr_path_tell(&p->base, DR_EV_READY);
-		break;
-	default:
-		break;
 	}
 }
 
@@ -412,19 +401,6 @@ static void do_up(struct tcp_path *p)
 		dr_tcp_watch(p, p->tx.blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
-static const struct {
-	const char *name;
-	void (*progress)(struct tcp_path *p);
-} states[TCP_N_STATES] = {
-	[TCP_OPENING] = { "opening", do_opening },
-	[TCP_UP] = { "up", do_up },
-	[TCP_FAILING] = { "failing", do_nothing },
-	[TCP_FAILED] = { "failed", do_nothing },
-	[TCP_ABORTED] = { "aborted", do_nothing },
-	[TCP_FENCED] = { "fenced", do_nothing },
-	[TCP_CLOSED] = { "closed", do_nothing },
-};
-
 /* The sink, called late in a progress, may leave work that no readiness of the socket announces. */
 static bool work_left(const struct tcp_path *p)
 {
@@ -437,7 +413,10 @@ static int progress(struct dr_path *bp, int64_t now_ns, struct dr_sink *sink)
 	struct tcp_path *p = tcp_path(bp);
 
 	dr_path_begin(&p->base, now_ns, sink);
-	states[p->state].progress(p);
+	if (p->state == TCP_OPENING)
+		do_opening(p);
+	else if (p->state == TCP_UP)
+		do_up(p);
 	p->polled = false;
 	p->revents = 0;
 	dr_tcp_tx_report(p);

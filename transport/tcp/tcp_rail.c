@@ -177,7 +177,7 @@ int dr_tcp_listen(const struct dr_rail_params *p, struct dr_rail **out, struct d
 		return err;
 	}
 	const struct tcp_rail_handle self = own_handle(r);
-	dr_tcp_admission_self(&r->admission, &self);
+	dr_tcp_place_set(&r->admission.self, &self);
 	*out = &r->base;
 	return 0;
 }
@@ -247,7 +247,7 @@ int dr_tcp_rail_peer(struct dr_rail *br, const void *handle, size_t len, struct 
 	r->udp_peer = to_sockaddr(r, &h, h.udp_port);
 	r->limit.peer.len = (uint8_t)dr_host_bytes(&r->peer, r->limit.peer.at);
 	r->has_peer = true;
-	dr_tcp_admission_peer(&r->admission, &h);
+	dr_tcp_place_set(&r->admission.peer, &h);
 	err = udp_connect(r);
 	if (no_route(err)) {
 		dr_warn("tcp",

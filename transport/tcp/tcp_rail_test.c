@@ -189,7 +189,7 @@ static void other_addresses_get_no_slot(void **state)
 		0);
 	kit_until(k, hung_up(fd));
 	assert_int_equal(kit_warnings, 1);
-	assert_int_equal(r->admission.arrivals, 1); /* the path's */
+	assert_int_equal(r->admission.nonces, 1); /* the path's */
 	assert_int_equal(k->sink[1].count[DR_EV_FAILED], 0);
 	close(fd);
 }

@@ -61,9 +61,9 @@ static void set_places(struct tcp_admission *a, unsigned node, unsigned port, un
 		.tcp_port = 1,
 		.udp_port = 1 };
 
-	dr_tcp_admission_self(a, &h);
+	dr_tcp_place_set(&a->self, &h);
 	h.addr[1] = !node;
-	dr_tcp_admission_peer(a, &h);
+	dr_tcp_place_set(&a->peer, &h);
 }
 
 void sim_tcp_rail_init(struct sim_rail *r)
