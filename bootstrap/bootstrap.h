@@ -124,8 +124,6 @@ const char *dr_control_peer_version(const struct dr_control *c);
 /* DR_BOOT_TOKEN_BYTES: for data connections and heartbeats; valid from ACCEPT on, the same on both
  * ends, NULL before. Derived from the handshake at each end, never sent. */
 const uint8_t *dr_control_token(const struct dr_control *c);
-/* 16 bytes that name the session, valid from ACCEPT on; NULL before. */
-const uint8_t *dr_control_session_id(const struct dr_control *c);
 
 /* ---- options and callbacks of both roles -------------------------------------------------- */
 

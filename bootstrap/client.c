@@ -362,17 +362,6 @@ void dr_boot_client_destroy(struct dr_boot_client *c)
 	dr_free(c);
 }
 
-static void exchange_over(struct dr_boot_client *c, int64_t now_ns)
-{
-	char observed[160], text[256];
-	dr_control_observed(&c->e.control, now_ns, observed, sizeof(observed));
-	snprintf(text, sizeof(text), "the server %s within %.3g s: %s",
-		c->e.control.state == DR_BOOT_OFFERED ? "did not answer the parameters"
-						      : "did not complete the exchange of handles",
-		(double)c->e.timing.exchange_ns / 1e9, observed);
-	finish(c, DR_BOOT_TIMEOUT, 3, text, now_ns);
-}
-
 static void session_tick(struct dr_boot_client *c, int64_t now_ns)
 {
 	enum dr_boot_cause cause;
@@ -387,8 +376,7 @@ static void session_tick(struct dr_boot_client *c, int64_t now_ns)
 			strerror(-rc));
 		finish(c, DR_BOOT_LOCAL, 2, e.text, now_ns);
 	}
-	if (now_ns >= c->e.exchange_until_ns)
-		exchange_over(c, now_ns);
+	dr_boot_exchange_tick(&c->e, now_ns);
 	dr_boot_control_tick(&c->e, now_ns);
 }
 

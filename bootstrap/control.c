@@ -396,9 +396,10 @@ void dr_clocksync_sample(struct dr_clocksync *cs, int64_t t1, int64_t t2, int64_
 	cs->valid = true;
 }
 
-bool dr_clocksync_get(
-	const struct dr_clocksync *cs, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns)
+bool dr_control_clock(
+	const struct dr_control *c, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns)
 {
+	const struct dr_clocksync *cs = &c->clock;
 	if (!cs->valid)
 		return false;
 	*offset_ns = cs->low_ns + (cs->high_ns - cs->low_ns) / 2;
@@ -411,12 +412,6 @@ bool dr_clocksync_get(
 unsigned dr_control_unacked(const struct dr_control *c)
 {
 	return c->mail.count;
-}
-
-bool dr_control_clock(
-	const struct dr_control *c, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns)
-{
-	return dr_clocksync_get(&c->clock, now_ns, offset_ns, error_ns);
 }
 
 const char *dr_control_peer(const struct dr_control *c)
@@ -432,9 +427,4 @@ const char *dr_control_peer_version(const struct dr_control *c)
 const uint8_t *dr_control_token(const struct dr_control *c)
 {
 	return c->has_ids ? c->ids.token : NULL;
-}
-
-const uint8_t *dr_control_session_id(const struct dr_control *c)
-{
-	return c->has_ids ? c->ids.session : NULL;
 }

@@ -25,8 +25,6 @@ struct dr_clocksync {
 
 /* One exchange; impossible values (a lying peer) are ignored. */
 void dr_clocksync_sample(struct dr_clocksync *cs, int64_t t1, int64_t t2, int64_t t3, int64_t t4);
-bool dr_clocksync_get(
-	const struct dr_clocksync *cs, int64_t now_ns, int64_t *offset_ns, int64_t *error_ns);
 
 /*
  * State of a session that both roles have and that survives a lost connection: numbered messages, liveness, clock

@@ -338,13 +338,13 @@ static void clock_bound_holds(void **state)
 {
 	(void)state;
 	for (uint64_t seed = 0; seed < 50; seed++) {
-		struct dr_clocksync cs = { 0 };
+		struct dr_control cs = { 0 };
 		struct dr_rng r;
 		dr_rng_seed(&r, seed);
 		int64_t base = (int64_t)dr_rng_below(&r, 2000000000000) - 1000000000000;
 		double drift = ((double)dr_rng_below(&r, 180) - 90) * 1e-6;
 		int64_t own = 5000 * DR_NS_PER_S, start = own, off, err, best = INT64_MAX;
-		assert_false(dr_clocksync_get(&cs, own, &off, &err));
+		assert_false(dr_control_clock(&cs, own, &off, &err));
 		for (int i = 0; i < 200; i++) {
 			own += (int64_t)dr_rng_below(&r, 250 * MS);
 			int64_t d1 = 20000 + (int64_t)dr_rng_below(&r, i % 7 ? 3 * MS : 1000);
@@ -352,9 +352,9 @@ static void clock_bound_holds(void **state)
 			int64_t at2 = own + d1, at4 = at2 + d2;
 			int64_t true2 = base + (int64_t)(drift * (double)(at2 - start));
 			if (base + at2 > 0)
-				dr_clocksync_sample(&cs, own, at2 + true2, at2 + true2, at4);
+				dr_clocksync_sample(&cs.clock, own, at2 + true2, at2 + true2, at4);
 			own = at4;
-			if (!dr_clocksync_get(&cs, own + 100 * MS, &off, &err))
+			if (!dr_control_clock(&cs, own + 100 * MS, &off, &err))
 				continue;
 			int64_t now_true =
 				base + (int64_t)(drift * (double)(own + 100 * MS - start));
@@ -372,24 +372,25 @@ static void clock_bound_holds(void **state)
 static void clock_steps_and_lies(void **state)
 {
 	(void)state;
-	struct dr_clocksync cs = { 0 }, before;
+	struct dr_control cs = { 0 }, before;
 	int64_t off, err;
-	dr_clocksync_sample(&cs, 1000, 5050, 5050, 1100);
-	assert_true(dr_clocksync_get(&cs, 1100, &off, &err));
+	dr_clocksync_sample(&cs.clock, 1000, 5050, 5050, 1100);
+	assert_true(dr_control_clock(&cs, 1100, &off, &err));
 	assert_int_equal(off, 4000);
 	assert_int_equal(err, 51); /* RTT/2 and one for rounding */
 	/* The peer's host slept: a new start. */
-	dr_clocksync_sample(&cs, 2000, 905050, 905050, 2100);
-	assert_true(dr_clocksync_get(&cs, 2100, &off, &err));
+	dr_clocksync_sample(&cs.clock, 2000, 905050, 905050, 2100);
+	assert_true(dr_control_clock(&cs, 2100, &off, &err));
 	assert_int_equal(off, 903000);
 	assert_int_equal(err, 51);
 	/* Impossible values change nothing. */
 	before = cs;
-	dr_clocksync_sample(&cs, 3000, INT64_MAX, INT64_MAX, 3100);
-	dr_clocksync_sample(&cs, 3000, 5000, 4000, 3100);
-	dr_clocksync_sample(&cs, 3000, -1, 5, 3100);
-	dr_clocksync_sample(&cs, 3000, 1000, 900000, 3100); /* kept longer than the round trip */
-	dr_clocksync_sample(&cs, 3100, 5000, 5000, 3000);
+	dr_clocksync_sample(&cs.clock, 3000, INT64_MAX, INT64_MAX, 3100);
+	dr_clocksync_sample(&cs.clock, 3000, 5000, 4000, 3100);
+	dr_clocksync_sample(&cs.clock, 3000, -1, 5, 3100);
+	dr_clocksync_sample(
+		&cs.clock, 3000, 1000, 900000, 3100); /* kept longer than the round trip */
+	dr_clocksync_sample(&cs.clock, 3100, 5000, 5000, 3000);
 	assert_memory_equal(&cs, &before, sizeof(cs));
 }
 

@@ -561,6 +561,14 @@ int dr_conv_welcome(struct dr_conv *c, uint64_t last_seq, int64_t now_ns)
 	return 0;
 }
 
+static int out_json(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const json_t *json)
+{
+	char *dump = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	int rc = dump ? dr_conv_out_frame(c, type, seq, dump, strlen(dump)) : -ENOMEM;
+	free(dump); /* lint-ok: of jansson */
+	return rc;
+}
+
 int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const char *text)
 {
 	dr_assert(c->o.role == DR_CONV_SERVER);
@@ -570,11 +578,7 @@ int dr_conv_refuse(struct dr_conv *c, enum dr_boot_cause cause, int code, const 
 	char clean[sizeof(c->err.text)];
 	dr_text_clean(clean, sizeof(clean), text, strlen(text));
 	json_t *j = json_pack("{s:i,s:i,s:s}", "cause", (int)cause, "code", code, "text", clean);
-	int rc = -ENOMEM;
-	char *dump = j ? json_dumps(j, JSON_COMPACT) : NULL;
-	if (dump)
-		rc = dr_conv_out_frame(c, DR_CONV_FRAME_REFUSE, 0, dump, strlen(dump));
-	free(dump); /* lint-ok: of jansson */
+	int rc = out_json(c, DR_CONV_FRAME_REFUSE, 0, j);
 	json_decref(j);
 	dr_conv_fail(c, cause, "%s", clean);
 	return rc;
@@ -590,13 +594,7 @@ int dr_conv_send(
 
 int dr_conv_send_json(struct dr_conv *c, enum dr_conv_frame type, uint64_t seq, const json_t *json)
 {
-	dr_assert(frames[type].json);
-	if (!json_is_object(json))
-		return -EINVAL;
-	char *dump = json_dumps(json, JSON_COMPACT);
-	if (!dump)
-		return -ENOMEM;
-	int rc = dr_conv_send(c, type, seq, dump, strlen(dump));
-	free(dump); /* lint-ok: of jansson */
-	return rc;
+	dr_assert(c->state == DR_CONV_OPEN && frames[type].json);
+	dr_assert(frames[type].purposes & purpose_bit(c));
+	return json_is_object(json) ? out_json(c, type, seq, json) : -EINVAL;
 }

@@ -202,6 +202,19 @@ void dr_boot_control_lost(
 	DR_BOOT_TELL(e, on_lost, cause, text);
 }
 
+void dr_boot_exchange_tick(struct dr_boot_end *e, int64_t now_ns)
+{
+	char observed[160], text[256];
+	if (now_ns < e->exchange_until_ns)
+		return;
+	dr_control_observed(&e->control, now_ns, observed, sizeof(observed));
+	snprintf(text, sizeof(text), "%s %s within %.3g s: %s", e->role->peer,
+		e->control.state == DR_BOOT_OFFERED ? "did not answer the parameters"
+						    : "did not complete the exchange of handles",
+		(double)e->timing.exchange_ns / 1e9, observed);
+	e->role->ended(e, NULL, DR_BOOT_TIMEOUT, text, now_ns);
+}
+
 void dr_boot_control_tick(struct dr_boot_end *e, int64_t now_ns)
 {
 	char text[96];

@@ -82,6 +82,8 @@ void dr_boot_control_frame(
 /* Control connection lost: the session waits for another one, or ends. */
 void dr_boot_control_lost(
 	struct dr_boot_end *e, enum dr_boot_cause cause, const char *text, int64_t now_ns);
+/* The exchange of handles has taken too long. */
+void dr_boot_exchange_tick(struct dr_boot_end *e, int64_t now_ns);
 /* Silence, and a goodbye without acknowledgement. */
 void dr_boot_control_tick(struct dr_boot_end *e, int64_t now_ns);
 /* dr_link_ops.batch */

@@ -156,17 +156,22 @@ static int64_t evict_at(const struct dr_boot_server *s)
 	return at <= s->asked_ns + waits_ns(&s->e.timing) ? at : DR_NEVER;
 }
 
+static void refuse(struct dr_boot_server *s, enum dr_boot_cause cause, int code, const char *text)
+{
+	if (s->e.control_link) {
+		dr_conv_refuse(&s->e.control_link->conv, cause, code, text);
+		dr_link_wake(s->e.control_link);
+	}
+	s->session.end_asked = true;
+}
+
 static void evict(struct dr_boot_server *s, int64_t now_ns)
 {
 	char text[160];
 	snprintf(text, sizeof(text),
 		"nothing was received from the client for %.3g s before the run began, and another client waits",
 		(double)(now_ns - s->e.control.heard_ns) / 1e9);
-	if (s->e.control_link) {
-		dr_conv_refuse(&s->e.control_link->conv, DR_BOOT_TIMEOUT, 3, text);
-		dr_link_wake(s->e.control_link);
-	}
-	s->session.end_asked = true;
+	refuse(s, DR_BOOT_TIMEOUT, 3, text);
 	dr_server_session_end(s, DR_BOOT_EVICTED, text, now_ns);
 }
 
@@ -208,12 +213,8 @@ void dr_boot_server_refuse(struct dr_boot_server *s, int code, const char *text)
 	if (!ss->open || ss->end_asked ||
 		(s->e.control.state != DR_BOOT_OFFERED && s->e.control.state != DR_BOOT_EXCHANGING))
 		return;
-	if (s->e.control_link) {
-		dr_conv_refuse(&s->e.control_link->conv, DR_BOOT_DECLINED, code, text);
-		dr_link_wake(s->e.control_link);
-	}
 	snprintf(ss->end_text, sizeof(ss->end_text), "%s", text);
-	ss->end_asked = true;
+	refuse(s, DR_BOOT_DECLINED, code, text);
 }
 
 void dr_boot_server_drop(struct dr_boot_server *s)
@@ -343,23 +344,12 @@ void dr_boot_server_destroy(struct dr_boot_server *s)
 	dr_free(s);
 }
 
-static void exchange_over(struct dr_boot_server *s, int64_t now_ns)
-{
-	char observed[160], text[256];
-	dr_control_observed(&s->e.control, now_ns, observed, sizeof(observed));
-	snprintf(text, sizeof(text),
-		"the client did not complete the exchange of handles within %.3g s: %s",
-		(double)s->e.timing.exchange_ns / 1e9, observed);
-	dr_server_session_end(s, DR_BOOT_TIMEOUT, text, now_ns);
-}
-
 static void session_tick(struct dr_boot_server *s, int64_t now_ns)
 {
 	struct dr_server_session *ss = &s->session;
 	if (ss->open && ss->end_asked)
 		dr_server_session_end(s, DR_BOOT_LOCAL, ss->end_text, now_ns);
-	if (now_ns >= s->e.exchange_until_ns)
-		exchange_over(s, now_ns);
+	dr_boot_exchange_tick(&s->e, now_ns);
 	if (now_ns >= evict_at(s))
 		evict(s, now_ns);
 	if (ss->open && now_ns >= ss->resume_until_ns)

@@ -42,8 +42,10 @@ static void refuse_busy(struct dr_boot_server *s, struct dr_link *l, int64_t now
 
 static bool knows_session(const struct dr_boot_server *s, const struct dr_link *l)
 {
-	const uint8_t *id = dr_control_session_id(&s->e.control);
-	return id && sodium_memcmp(id, l->conv.peer.session, DR_CONV_SESSION_BYTES) == 0;
+	uint8_t secret[DR_CONV_SECRET_BYTES];
+	bool knows = dr_control_secret_of(&s->e.control, &l->conv.peer, secret);
+	sodium_memzero(secret, sizeof(secret));
+	return knows;
 }
 
 static void welcome(struct dr_link *l, int64_t now_ns)
