@@ -213,9 +213,7 @@ int dr_baseline_write(
 			dr_record_add(rec, baseline, &was);
 		}
 	}
-	json_t *doc = dr_record_to_json(rec);
-	int rc = doc ? dr_json_write(doc, f, 2) : -ENOMEM;
-	json_decref(doc);
+	int rc = dr_record_write(rec, f);
 	rec->baseline.n = 0;
 	return rc;
 }

@@ -175,11 +175,6 @@ static bool has_direction(const struct dr_record *rec, int direction)
 	return false;
 }
 
-static int other_way(int direction)
-{
-	return direction == DR_TO_SERVER ? DR_TO_CLIENT : DR_TO_SERVER;
-}
-
 static void print_notes(const struct table *t)
 {
 	int64_t moved = 0;
@@ -270,8 +265,8 @@ static void print_slow_gpus(
 
 static void print_other_way(const struct dr_record *rec, int direction, FILE *f)
 {
-	if (!has_direction(rec, other_way(direction)))
-		fprintf(f, "; %s not measured (--bidir)", way(other_way(direction)));
+	if (!has_direction(rec, !direction))
+		fprintf(f, "; %s not measured (--bidir)", way(!direction));
 	fputc('\n', f);
 }
 

@@ -37,15 +37,6 @@ struct dr_output {
 #define LOW_PERCENT 90.0
 #define STDOUT "standard output"
 
-static int write_json(struct dr_record *rec, FILE *f)
-{
-	json_t *doc = dr_record_to_json(rec);
-	int rc = doc ? dr_json_write(doc, f, 2) : -ENOMEM;
-
-	json_decref(doc);
-	return rc;
-}
-
 /* The files that are written at the end. To add one: a function that writes the record, and a line here. The
  * option of the first one, which may also go to standard output, stands with the general options. */
 static const struct format {
@@ -54,7 +45,7 @@ static const struct format {
 	bool pass_only; /* not written when the run did not pass */
 	bool refused;	/* written also when the run does not begin, unless options are wrong */
 } formats[] = {
-	{ "--json", .write = write_json, .refused = true },
+	{ "--json", .write = dr_record_write, .refused = true },
 	{ "--csv",
 		"Write the results as CSV, all tables in one file: the first column is the table's name.",
 		.write = dr_csv_write },
@@ -148,9 +139,6 @@ int dr_output_check_baselines(const struct dr_output *o, const struct dr_record 
 
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
 {
-	if (o->json_stdout && o->json_stream)
-		return dr_err_set(e, -EINVAL,
-			"--json and --json-stream both write to standard output; use --json=FILE");
 	struct dr_output *p = dr_calloc(1, sizeof(*p));
 	if (!p)
 		return dr_err_set(e, -ENOMEM, "output: out of memory");
@@ -457,7 +445,7 @@ static void finish_stdout(struct dr_output *o, struct dr_record *rec, const stru
 
 	if (o->o.json_stream)
 		stream(o, "end", dr_record_to_json(rec));
-	if (o->o.json_stdout && render(write_json, rec, &text, &len))
+	if (o->o.json_stdout && render(dr_record_write, rec, &text, &len))
 		dr_err_set(&e, -ENOMEM, "--json: out of memory");
 	if (o->stream_err.code)
 		e = o->stream_err;

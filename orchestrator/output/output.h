@@ -42,7 +42,7 @@ struct dr_output_options {
 struct dr_output;
 /*
  * Probes every path, reads the baseline and starts the metrics listener. Failure is exit status 2 (DR_EXIT_ENV) unless
- * -EINVAL, which is 1 (--json and --json-stream together, bad ADDR:PORT).
+ * -EINVAL, which is 1 (bad ADDR:PORT).
  * The strings must outlive it.
  */
 int dr_output_open(const struct dr_output_options *o, struct dr_output **out, struct dr_err *e)
@@ -102,12 +102,12 @@ void dr_output_progress(struct dr_output *o, const char *line);
 
 /*
  * Judge the record (dr_record_verdict) and write everything: tables, JSON, CSV, Prometheus, baseline,
- * the stream's "end"; then the spans go to the collector, which changes nothing of that. What cannot be written is reported
- * on stderr, in the record's errors, and makes the exit status 2 unless it is worse already. Returns the final exit status. Once a run; a server
+ * the stream's "end". What cannot be written is reported on stderr, in the record's errors, and makes
+ * the exit status 2 unless it is worse already. Returns the final exit status. Once a run; a server
  * calls it for each client (files are replaced, stdout documents follow each other).
  */
 int dr_output_finish(struct dr_output *o, struct dr_record *rec, const struct dr_thresholds *t);
-/* Waits until spans are sent, at most for the timeout of OTLP. NULL is allowed. */
+/* NULL is allowed. */
 void dr_output_close(struct dr_output *o);
 
 #endif

@@ -16,6 +16,8 @@
 int dr_stream_put(FILE *f, const char *text, size_t len, const char *what, struct dr_err *e);
 /* One document and a newline into memory (open_memstream). indent 0: on one line. 0 or -ENOMEM. */
 int dr_json_write(const json_t *doc, FILE *f, unsigned indent);
+/* The document of a run, the same way. */
+int dr_record_write(struct dr_record *rec, FILE *f);
 /* The value of --json: the document to standard output ("-") or to a file, all of it or nothing; NULL: nothing. Takes
  * doc over; doc NULL: out of memory. Prints an error. Returns the exit status: `status`, unless that is 0 and
  * writing failed. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -447,4 +448,13 @@ json_t *dr_record_to_json(struct dr_record *rec)
 {
 	dr_record_settle(rec);
 	return dr_fields_to_json(&dr_record_fields, rec);
+}
+
+int dr_record_write(struct dr_record *rec, FILE *f)
+{
+	json_t *doc = dr_record_to_json(rec);
+	int rc = doc ? dr_json_write(doc, f, 2) : -ENOMEM;
+
+	json_decref(doc);
+	return rc;
 }

@@ -236,19 +236,8 @@ static const char *slowest_nic(const struct dr_record *rec, char *buf, size_t le
 
 static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, double percent)
 {
-	const struct dr_rail_row *rail = rec->rails.v, *end = rail + rec->rails.n;
 	char slowest[96];
 
-	if (!isfinite(t->line_gbps))
-		for (; rail < end; rail++)
-			if (!(rail->speed_gbps > 0)) {
-				miss(rec, DR_EXIT_ENV,
-					"--min-bw=%.4g%%: the speed of rail %" PRId64
-					" (%s) is unknown, so there is no line rate to compare with; use "
-					"Gb/s or --baseline instead",
-					percent, rail->rail, rail->ifname);
-				return;
-			}
 	if (!isfinite(t->line_rate_percent)) {
 		miss(rec, DR_EXIT_ENV,
 			"--min-bw=%.4g%%: the line rate of the rails is unknown; use Gb/s or --baseline "
@@ -262,9 +251,9 @@ static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, dou
 			fmin(t->to_server_gbps, t->to_client_gbps), dr_total_slower(t),
 			floored(t->line_rate_percent), t->line_gbps, percent,
 			slowest_nic(rec, slowest, sizeof(slowest)));
-	for (rail = rec->rails.v; rail < end; rail++)
+	for (size_t i = 0; i < rec->rails.n; i++)
 		for (int direction = DR_TO_SERVER; direction <= DR_TO_CLIENT; direction++)
-			judge_rail(rec, rail, t->phase, direction, percent);
+			judge_rail(rec, &rec->rails.v[i], t->phase, direction, percent);
 }
 
 /* One of the bandwidth of a GPU ("gpu 3"), of a NIC, or of a pair. */
