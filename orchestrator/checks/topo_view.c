@@ -190,13 +190,10 @@ static const struct dr_field document_rows[] = {
 DR_FIELDS(dr_topo_fields, "topo", document_rows, T, .text = "what `dualrail topo` found");
 #undef T
 
-/* Appends the row; without memory the list becomes NULL, which fails the document. */
+/* Without memory the list becomes NULL, which fails the document. */
 static void add(json_t **list, const struct dr_fields *t, const void *row)
 {
-	if (*list && json_array_append_new(*list, dr_fields_to_json(t, row))) {
-		json_decref(*list);
-		*list = NULL;
-	}
+	dr_json_append(list, dr_fields_to_json(t, row));
 }
 
 /* "10.0.1.1/24", or its subnet "10.0.1.0/24". */

@@ -15,8 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Of --max-memory. */
-
 /* ---- the table: parser, help, man page, completion, environment names, JSON echo ---- */
 
 unsigned dr_options_command(const char *name)

@@ -551,7 +551,6 @@ static void send_abort(struct dr_session *s)
 static void wind_up(struct dr_client *c)
 {
 	struct dr_message undo = { .kind = DR_MSG_UNDO, .fault.id = c->fault_id };
-	int rc = 0;
 
 	c->ending = true;
 	dr_output_progress(c->s.out, NULL);
@@ -565,9 +564,8 @@ static void wind_up(struct dr_client *c)
 		dr_client_salvage(c);
 	if (!c->gone) {
 		dr_control_goodbye(c->s.control);
-		rc = dr_client_wait(c, c->gone, GOODBYE_NS, false);
+		(void)dr_client_wait(c, c->gone, GOODBYE_NS, false);
 	}
-	(void)rc;
 }
 
 static int thresholds(const struct dr_session *s, struct dr_thresholds *t, struct dr_err *e)

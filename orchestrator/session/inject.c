@@ -61,7 +61,7 @@ static void take_report(struct dr_session *s, const struct dr_fault_report *of_g
 		dr_warn("fault", "%s%s", rep.undo ? "could not undo: " : "", rep.text);
 }
 
-static void drop_guard(struct dr_session *s)
+void dr_inject_fini(struct dr_session *s)
 {
 	if (s->inj.po.fd >= 0)
 		dr_poller_del(s->loop.poller, &s->inj.po);
@@ -91,7 +91,7 @@ void dr_inject_renew(struct dr_session *s)
 	if (rc == 0)
 		return;
 	dr_error("fault", "%s; this server injects no faults until it is started again", e.text);
-	drop_guard(s);
+	dr_inject_fini(s);
 }
 
 /* What it held is undone. A run that injects faults here ends. */
@@ -165,11 +165,6 @@ int dr_inject_init(struct dr_session *s, struct dr_err *e)
 	read_options(inj, s->opt, s->side == DR_PLAN_CLIENT ? s->opt->host : NULL);
 	int rc = dr_guard_start(&inj->go, &inj->guard, e);
 	return rc ? rc : watch_guard(s, e);
-}
-
-void dr_inject_fini(struct dr_session *s)
-{
-	drop_guard(s);
 }
 
 struct dr_inject_target dr_inject_target(const struct dr_fault_spec *f, const struct dr_plan *plan)
