@@ -166,8 +166,6 @@ static void check_settings(struct dr_doctor *d, const struct dr_probe *probe)
 {
 	struct dr_settings own;
 
-	if (!probe->peer.tells)
-		return;
 	dr_settings_read(d->root, &own);
 	for (unsigned i = 0; i < d->n; i++)
 		dr_settings_read_nic(d->nic[i].rail.ifname, &own.nic[i]);

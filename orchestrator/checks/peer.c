@@ -96,10 +96,6 @@ void dr_check_peer(struct dr_doctor *d, const struct dr_probe *p)
 	unsigned pairs = 0;
 	bool bad = false;
 
-	if (!probe->tells) {
-		dr_find_note(d, "peer", NULL, "the version of the server does not report its NICs");
-		return;
-	}
 	check_gpus(d, probe);
 	if (probe->why[0]) {
 		struct dr_err e;

@@ -193,20 +193,6 @@ static void unlike(void **state)
 	expect(DR_SEVERITY_FAIL, "peer-link", "eth1", "ip link set ens1 up");
 }
 
-/* A server that does not know doctor answers as to a client. */
-static void earlier_version(void **state)
-{
-	json_t *reply =
-		json_pack("{s:[{s:s, s:s}]}", "rails", "client", "10.1.0.1", "address", "10.1.0.2");
-
-	(void)state;
-	assert_int_equal(dr_plan_probe_read(reply, &told.peer, NULL), 0);
-	json_decref(reply);
-	assert_false(told.peer.tells);
-	check();
-	expect(DR_SEVERITY_NOTE, "peer", NULL, "does not report");
-}
-
 static void nonsense(void **state)
 {
 	static const char *const texts[] = { "[]", "{\"rails\":[],\"look\":{}}",
@@ -240,7 +226,6 @@ int main(void)
 		cmocka_unit_test(unlike),
 		cmocka_unit_test(settings_of_both_ends),
 		cmocka_unit_test(unknown_settings),
-		cmocka_unit_test(earlier_version),
 		cmocka_unit_test(nonsense),
 	};
 

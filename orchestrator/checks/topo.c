@@ -170,7 +170,6 @@ static int make_plan(struct dr_topo_view *v)
 	p->chunk_max = 1;
 	p->heartbeat_ns = 10 * DR_NS_PER_MS;
 	p->topo = v->topo;
-	p->locality_known = true;
 	dr_plan_measure(p, DR_PLAN_CLIENT);
 	rc = make_map(v);
 	if (rc)

@@ -35,7 +35,7 @@ static void set_up(struct bed *b, const char *xml, const char *const *nics, unsi
 	for (unsigned k = 0; k < n_gpus; k++)
 		b->plan.gpu[k][DR_PLAN_CLIENT] = k;
 	b->plan.n_each = b->plan.window = b->plan.chunk_max = 1;
-	b->plan.forward = b->plan.locality_known = true;
+	b->plan.forward = true;
 	b->plan.heartbeat_ns = 10 * DR_NS_PER_MS;
 	dr_plan_measure(&b->plan, DR_PLAN_CLIENT);
 	assert_int_equal(dr_plan_settle(&b->plan, &e), 0);

@@ -128,9 +128,8 @@ static const struct dr_field offer_fields[] = {
 	PLAN("sockbuf", DR_F_SINT, sockbuf, .max = 1 << 30),
 	PLAN("dscp", DR_F_SINT, dscp, .max = 63),
 	PLAN("server_faults", DR_F_BOOL, server_faults),
-	/* Missing before 0.3.0: then they are checked when they are injected. */
 	DR_FIELD_ROWS("server_fault_list", struct dr_plan, server_fault, n_server_fault,
-		fault_table, .flags = DR_F_OMIT, .max = DR_PLAN_FAULTS_MAX),
+		fault_table, .flags = DR_F_REQUIRED, .max = DR_PLAN_FAULTS_MAX),
 	DR_FIELD_ROWS("rails", struct dr_plan, offered, n_offered, rail_table,
 		.flags = DR_F_REQUIRED, .min = 1, .max = DR_NICS_MAX),
 };
@@ -144,18 +143,6 @@ static int put_offer(const void *row, json_t *offer)
 			       dr_plan_put_transport(p, offer)
 		       ? -1
 		       : 0;
-}
-
-/* A client of an earlier version says nothing of its GPUs' places: its map is even by number. */
-static int read_locality(struct dr_plan *p, const json_t *offer, struct dr_err *e)
-{
-	struct dr_locality *l = &p->locality[DR_PLAN_CLIENT];
-	const json_t *j = json_object_get(offer, "near");
-
-	p->locality_known = j != NULL;
-	if (!j)
-		return 0;
-	return dr_locality_from_json(l, j, e);
 }
 
 /* What no range of one field says. */
@@ -178,7 +165,8 @@ static int get_offer(void *row, const json_t *offer, struct dr_err *e)
 	struct dr_plan *p = row;
 
 	return check_offer(p, e) || dr_plan_read_transport(p, offer, e) ||
-			       read_locality(p, offer, e)
+			       dr_locality_from_json(&p->locality[DR_PLAN_CLIENT],
+				       json_object_get(offer, "near"), e)
 		       ? -EPROTO
 		       : 0;
 }
@@ -224,8 +212,7 @@ json_t *dr_plan_reply(const struct dr_plan *p)
 			p->rail[i][DR_PLAN_CLIENT].address);
 	}
 	json_t *o = dr_fields_to_json(&reply_table, &r);
-	if (p->locality_known &&
-		json_object_set_new(o, "near", dr_locality_to_json(&p->locality[DR_PLAN_SERVER]))) {
+	if (json_object_set_new(o, "near", dr_locality_to_json(&p->locality[DR_PLAN_SERVER]))) {
 		json_decref(o);
 		return NULL;
 	}
@@ -243,7 +230,6 @@ static const struct dr_plan_rail *own_rail(const struct dr_plan *p, const char *
 
 int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 {
-	const json_t *near = json_object_get(reply, "near");
 	bool used[DR_NICS_MAX] = { false };
 	struct reply r;
 
@@ -262,7 +248,6 @@ int dr_plan_read_reply(struct dr_plan *p, const json_t *reply, struct dr_err *e)
 		p->rail[i][DR_PLAN_SERVER] = r.rail[i].server;
 	}
 	p->n_rails = r.n_rails;
-	/* A server that does not answer to it does not use it either. */
-	p->locality_known = near != NULL;
-	return near ? dr_locality_from_json(&p->locality[DR_PLAN_SERVER], near, e) : 0;
+	return dr_locality_from_json(
+		&p->locality[DR_PLAN_SERVER], json_object_get(reply, "near"), e);
 }

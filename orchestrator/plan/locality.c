@@ -53,7 +53,7 @@ int dr_plan_settle(struct dr_plan *p, struct dr_err *e)
 	int rc = dr_plan_check(p, e);
 
 	p->n_auto = 0;
-	if (rc || !p->locality_known)
+	if (rc)
 		return rc;
 	bool client = columns(p, DR_PLAN_CLIENT, &a);
 	bool server = columns(p, DR_PLAN_SERVER, &b);

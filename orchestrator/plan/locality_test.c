@@ -62,7 +62,7 @@ static void make(struct dr_plan *p)
 	p->window = 16;
 	p->chunk_max = 4096;
 	p->heartbeat_ns = 10 * DR_NS_PER_MS;
-	p->locality_known = true;
+	snprintf(p->transport, sizeof(p->transport), "tcp");
 	set_locality(&p->locality[DR_PLAN_CLIENT]);
 }
 
@@ -96,15 +96,12 @@ static void to_server(const struct dr_plan *c, struct dr_plan *s, const char *su
 	memcpy(s->gpu, c->gpu, sizeof(s->gpu));
 }
 
-/* The server's answer; `locality` false: as of a version that knows of no distances. */
-static void to_client(struct dr_plan *s, struct dr_plan *c, bool near)
+static void to_client(struct dr_plan *s, struct dr_plan *c)
 {
 	json_t *reply = dr_plan_reply(s);
 	struct dr_err e;
 
 	assert_non_null(reply);
-	if (!near)
-		assert_int_equal(json_object_del(reply, "near"), 0);
 	assert_int_equal(dr_plan_read_reply(c, reply, &e), 0);
 	json_decref(reply);
 	assert_int_equal(dr_plan_settle(s, &e), 0);
@@ -125,7 +122,7 @@ static void near_rails_are_primaries_at_both_ends(void **state)
 	dr_plan_reason(&c, 1, why, sizeof(why));
 	assert_string_equal(why, "nearest: same NUMA node");
 	to_server(&c, &s, "210");
-	to_client(&s, &c, true);
+	to_client(&s, &c);
 	paths_are(&c, 0, "21 21 21");
 	paths_are(&s, 0, "21 21 21");
 	paths_are(&c, 1, "01 10 01");
@@ -141,7 +138,7 @@ static void a_routed_rail_is_no_primary_for_being_near(void **state)
 	(void)state;
 	make(&c);
 	to_server(&c, &s, "29");
-	to_client(&s, &c, true);
+	to_client(&s, &c);
 	assert_int_equal(c.n_rails, 2);
 	assert_true(c.rail[0][DR_PLAN_CLIENT].routed && !c.rail[1][DR_PLAN_CLIENT].routed);
 	for (unsigned k = 0; k < 2; k++) {
@@ -159,7 +156,7 @@ static void a_rail_without_partner_is_left_out_of_the_map(void **state)
 	(void)state;
 	make(&c);
 	to_server(&c, &s, "12");
-	to_client(&s, &c, true);
+	to_client(&s, &c);
 	assert_int_equal(c.n_rails, 2);
 	paths_are(&c, 0, "10 10 10"); /* what was rail 2 */
 	paths_are(&s, 0, "10 10 10");
@@ -176,33 +173,9 @@ static void the_servers_distances_count_too(void **state)
 	to_server(&c, &s, "012");
 	set_locality(&s.locality[DR_PLAN_SERVER]);
 	s.locality[DR_PLAN_SERVER].gpu[1].distance[0] = DR_DISTANCE(DR_LOCALITY_SYSTEM, 0u);
-	to_client(&s, &c, true);
+	to_client(&s, &c);
 	paths_are(&c, 1, "12 12 12");
 	paths_are(&s, 1, "12 12 12");
-}
-
-static void an_earlier_peer_gets_the_even_map(void **state)
-{
-	struct dr_plan c, s;
-	struct dr_err e;
-	json_t *offer;
-
-	(void)state;
-	make(&c);
-	to_server(&c, &s, "012");
-	to_client(&s, &c, false);
-	paths_are(&c, 0, "01 01 01");
-	paths_are(&c, 1, "10 10 10");
-	offer = dr_plan_offer(&c);
-	assert_int_equal(json_object_del(offer, "near"), 0);
-	assert_int_equal(dr_plan_read_offer(&s, offer, &e), 0);
-	json_decref(offer);
-	s.n_gpus = 2;
-	s.n_rails = 3;
-	set_locality(&s.locality[DR_PLAN_SERVER]);
-	assert_int_equal(dr_plan_settle(&s, &e), 0);
-	paths_are(&s, 0, "01 01 01");
-	assert_false(s.locality_known);
 }
 
 static void map_and_spread_go_before_distance(void **state)
@@ -232,7 +205,6 @@ int main(void)
 		cmocka_unit_test(a_routed_rail_is_no_primary_for_being_near),
 		cmocka_unit_test(a_rail_without_partner_is_left_out_of_the_map),
 		cmocka_unit_test(the_servers_distances_count_too),
-		cmocka_unit_test(an_earlier_peer_gets_the_even_map),
 		cmocka_unit_test(map_and_spread_go_before_distance),
 	};
 

@@ -68,7 +68,6 @@ struct dr_plan {
 	bool rails_auto; /* the client did not name its rails: those without a partner are left out */
 	/* Distances from each end's GPUs to its rails; n_gpus 0: unknown. The client's columns are numbered
 	 * as it offered its rails, the server's as in rail[]. */
-	bool locality_known; /* both ends' versions send distances */
 	struct dr_locality locality[2];
 	unsigned n_auto; /* from dr_plan_settle; 0: GPUs are assigned round-robin */
 	struct dr_locality_choice auto_map[DR_PLAN_GPUS_MAX];

@@ -48,7 +48,7 @@ static const struct dr_field look_fields[] = {
 static DR_FIELDS(look_table, "look", look_fields, struct dr_plan_probe);
 
 static const struct dr_field reply_fields[] = {
-	{ .name = "look", .kind = DR_F_ROW, .row = &look_table },
+	{ .name = "look", .kind = DR_F_ROW, .row = &look_table, .flags = DR_F_REQUIRED },
 };
 static DR_FIELDS(reply_table, "reply", reply_fields, struct dr_plan_probe);
 
@@ -101,10 +101,8 @@ int dr_plan_probe_read(const json_t *reply, struct dr_plan_probe *out, struct dr
 {
 	struct dr_err why;
 
-	if (dr_fields_from_json(&reply_table, out, reply, &why) == 0) {
-		out->tells = out->n_gpus > 0;
+	if (dr_fields_from_json(&reply_table, out, reply, &why) == 0)
 		return 0;
-	}
 	memset(out, 0, sizeof(*out));
 	return dr_err_set(e, -EPROTO,
 		"invalid answer of the server: %.140s; are both builds of one version? dualrail --version",

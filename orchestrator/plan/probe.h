@@ -29,7 +29,6 @@ struct dr_plan_probe_nic {
 };
 
 struct dr_plan_probe {
-	bool tells; /* it supports probes: n_gpus, nic and why are valid */
 	unsigned n_gpus;
 	bool named;		     /* the server was told which NICs to use */
 	char why[200];		     /* why it would refuse a run; "": it would not */

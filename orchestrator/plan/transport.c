@@ -56,11 +56,11 @@ int dr_plan_put_transport(const struct dr_plan *p, json_t *offer)
 {
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 
-	if (json_object_set_new(offer, "transport", json_string(k ? k->name : "tcp")))
+	if (json_object_set_new(offer, "transport", json_string(k->name)))
 		return -1;
-	return k && k->shared ? json_object_set_new(offer, k->shared->what,
-					dr_fields_to_json(k->shared, &p->kind_params))
-			      : 0;
+	return k->shared ? json_object_set_new(offer, k->shared->what,
+				   dr_fields_to_json(k->shared, &p->kind_params))
+			 : 0;
 }
 
 static int read_params(struct dr_plan *p, const struct dr_transport_kind *k, const json_t *params,
@@ -74,23 +74,18 @@ static int read_params(struct dr_plan *p, const struct dr_transport_kind *k, con
 	return 0;
 }
 
-/* A client of an earlier version names no transport: it has tcp alone. */
 int dr_plan_read_transport(struct dr_plan *p, const json_t *offer, struct dr_err *e)
 {
-	const char *name = "tcp";
+	const char *name = json_string_value(json_object_get(offer, "transport"));
 
-	if (json_unpack((json_t *)offer, "{s?s}", "transport", &name) || !*name ||
-		strlen(name) >= sizeof(p->transport))
+	if (!name || !*name || strlen(name) >= sizeof(p->transport))
 		return dr_err_set(e, -EPROTO, "peer: an invalid transport name");
 	dr_text_copy(p->transport, sizeof(p->transport), name);
 	const struct dr_transport_kind *k = dr_plan_kind(p);
 	if (p->detect == DR_DETECT_TRANSPORT && k && !k->fails_over)
 		return dr_err_set(e, -EPROTO,
 			"peer: --detect transport over %s, which moves to no other NIC", k->name);
-	const json_t *params = k && k->shared ? json_object_get(offer, k->shared->what) : NULL;
-	/* A client of an earlier version has no parameters of tcp. */
-	return params || (k && k->shared && strcmp(name, "tcp") != 0) ? read_params(p, k, params, e)
-								      : 0;
+	return k && k->shared ? read_params(p, k, json_object_get(offer, k->shared->what), e) : 0;
 }
 
 int dr_plan_check_hosts(const struct dr_plan *p, enum dr_plan_end end,

@@ -18,12 +18,16 @@
 
 #define PHASE(kind, member, ...) REQUIRED(#member, kind, struct dr_phase, member, __VA_ARGS__)
 static const struct dr_field phase_fields[] = {
-	PHASE(DR_F_UINT, index, .max = INT32_MAX), PHASE(DR_F_UINT, kind, .max = DR_PHASE_FAILOVER),
+	PHASE(DR_F_UINT, index, .max = INT32_MAX),
+	PHASE(DR_F_UINT, kind, .max = DR_PHASE_FAILOVER),
 	PHASE(DR_F_UINT, message_bytes, .min = 1, .max = BYTES_MAX),
 	PHASE(DR_F_UINT, chunk_bytes, .min = 1, .max = DR_PLAN_CHUNK_MAX),
-	PHASE(DR_F_UINT, iters, .max = COUNT_MAX), PHASE(DR_F_UINT, warmup, .max = COUNT_MAX),
-	PHASE(DR_F_BOOL, verify), PHASE(DR_F_NUM, rate_bits), PHASE(DR_F_UINT, gpu_mask),
-	DR_FIELD("rail_mask", DR_F_UINT, struct dr_phase, rail_mask), /* missing before 0.2.0 */
+	PHASE(DR_F_UINT, iters, .max = COUNT_MAX),
+	PHASE(DR_F_UINT, warmup, .max = COUNT_MAX),
+	PHASE(DR_F_BOOL, verify),
+	PHASE(DR_F_NUM, rate_bits),
+	PHASE(DR_F_UINT, gpu_mask),
+	PHASE(DR_F_UINT, rail_mask),
 };
 static DR_FIELDS(phase_table, "phase", phase_fields, struct dr_phase);
 

@@ -226,7 +226,6 @@ int dr_client_plan(const struct dr_options *o, const struct dr_route *route,
 		kept = dr_netdev_firsts(rails.v, kept);
 	dr_plan_set_rails(p, rails.v, add_silent(without, rails.v, kept));
 	p->topo = topo;
-	p->locality_known = true;
 	dr_plan_measure(p, DR_PLAN_CLIENT);
 	return parse_maps(o, p, e);
 }

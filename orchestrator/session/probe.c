@@ -48,7 +48,7 @@ static void on_accept(void *arg, const json_t *reply, const unsigned *gpus, unsi
 	if (rc)
 		fail(p, DR_EXIT_PEER, DR_REASON_PROTOCOL, rc);
 	/* A server that would refuse a run has no pairs. */
-	if (rc == 0 && p->peer.tells && dr_plan_read_reply(&p->plan, reply, NULL) == 0)
+	if (rc == 0 && dr_plan_read_reply(&p->plan, reply, NULL) == 0)
 		dr_mtu_check_start(&p->mtu, &p->plan,
 			dr_control_token(dr_boot_client_control(p->boot)), p->loop->poller,
 			p->answered_ns);

@@ -169,8 +169,7 @@ static int match(struct server *v, const json_t *params, const unsigned *gpus, u
 		s->plan.gpu[k][DR_PLAN_SERVER] = s->opt->gpus.v[k];
 	}
 	s->plan.topo = s->topo;
-	if (s->plan.locality_known)
-		dr_plan_measure(&s->plan, DR_PLAN_SERVER);
+	dr_plan_measure(&s->plan, DR_PLAN_SERVER);
 	return dr_plan_settle(&s->plan, e);
 }
 

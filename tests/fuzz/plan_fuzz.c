@@ -42,6 +42,7 @@ static void base(struct dr_plan *p)
 	own_rails(own, 1);
 	some_gpus(p);
 	dr_plan_set_rails(p, own, RAILS);
+	snprintf(p->transport, sizeof(p->transport), "tcp");
 	p->n_each = 5;
 	p->forward = p->lat = true;
 	p->window = 4;
@@ -112,6 +113,8 @@ static void offer(const json_t *j)
 		for (; *c; c++)
 			dr_assert((unsigned char)*c > ' ' && *c != 0x7f);
 	}
+	if (!dr_plan_kind(&p))
+		return; /* the server refuses it next: dr_plan_follow_transport */
 	some_gpus(&p);
 	echo = dr_plan_offer(&p);
 	dr_assert(echo && dr_plan_read_offer(&again, echo, &e) == 0);

@@ -57,10 +57,10 @@ FUZZ(z)
 	struct dr_err e = { 0 };
 
 	if (fz_failed(dr_plan_probe_read(j, &probe, &e), &e)) {
-		dr_assert(!probe.tells && probe.n_nics == 0);
+		dr_assert(probe.n_gpus == 0 && probe.n_nics == 0);
 	} else {
 		dr_assert(probe.n_nics <= DR_PLAN_PROBE_NICS_MAX);
-		dr_assert(!probe.tells || probe.n_gpus > 0);
+		dr_assert(probe.n_gpus > 0);
 		judge(&probe);
 	}
 	json_decref(j);
