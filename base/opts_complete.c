@@ -14,8 +14,6 @@
 
 enum { WORDS_MAX = 512 }; /* all words of one value */
 
-enum value { VALUE_NONE, VALUE_OTHER, VALUE_WORDS, VALUE_LIST, VALUE_FILE, VALUE_NICS };
-
 static bool has_capital(const char *word)
 {
 	for (; *word; word++)
@@ -35,30 +33,34 @@ static void literal_words(const char *arg, char *buf, size_t len)
 			dr_append(buf, len, "%s%s", *buf ? "|" : "", word);
 }
 
-/* What completes the value of an option; words are separated by "|". */
-static enum value value_of(const struct dr_opt *row, char *words, size_t len)
-{
-	*words = '\0';
-	if (row->kind == DR_OPT_FLAG)
-		return VALUE_NONE;
-	if (row->choices)
-		dr_append(words, len, "%s", row->choices);
-	else if (row->words)
-		row->words(words, len);
-	else
-		literal_words(row->arg, words, len);
-	if (*words)
-		return row->list ? VALUE_LIST : VALUE_WORDS;
-	if (strcmp(row->arg, "NICS") == 0)
-		return VALUE_NICS;
-	return strncmp(row->arg, "FILE", 4) == 0 || strcmp(row->arg, "DIR") == 0 ? VALUE_FILE
-										 : VALUE_OTHER;
-}
-
 static void blanks(char *words)
 {
 	for (; (words = strchr(words, '|')); *words = ' ')
 		;
+}
+
+/* What completes the value of an option, in the language of the script. */
+static void put_words(const struct dr_opt *row, FILE *f)
+{
+	char words[WORDS_MAX] = "";
+
+	if (row->kind == DR_OPT_FLAG)
+		dr_append(words, sizeof(words), "on|off");
+	else if (row->choices)
+		dr_append(words, sizeof(words), "%s", row->choices);
+	else if (row->words)
+		row->words(words, sizeof(words));
+	else
+		literal_words(row->arg, words, sizeof(words));
+	blanks(words);
+	if (*words)
+		fprintf(f, "words=\"%s\"%s", words, row->list ? " list=1" : "");
+	else if (strcmp(row->arg, "NICS") == 0)
+		fputs("words=$(ls /sys/class/net) list=1", f);
+	else
+		fputs(strncmp(row->arg, "FILE", 4) == 0 || strcmp(row->arg, "DIR") == 0 ? "files=1"
+											: "return",
+			f);
 }
 
 /* The words that may follow a command without options: those of "a|b" or "[a|b]". */
@@ -130,38 +132,17 @@ static void put_commands(const struct dr_opts *o, FILE *f)
 
 static void put_value(const struct dr_opt *row, FILE *f)
 {
-	char words[WORDS_MAX];
-	enum value kind = value_of(row, words, sizeof(words));
-
 	/* Flags and optional arguments take a value behind "=" only. */
-	if (kind && !row->implied && row->short_name)
-		fprintf(f, "\t-%c | ", row->short_name);
-	else
-		fputs("\t", f);
-	if (kind && !row->implied)
+	bool apart = row->kind != DR_OPT_FLAG && !row->implied;
+
+	fputs("\t", f);
+	if (apart && row->short_name)
+		fprintf(f, "-%c | ", row->short_name);
+	if (apart)
 		fprintf(f, "--%s | ", row->name);
-	fprintf(f, "--%s=", row->name);
-	blanks(words);
-	switch (kind) {
-	case VALUE_NONE:
-		fputs(") words=\"on off\" ;;\n", f);
-		break;
-	case VALUE_WORDS:
-		fprintf(f, ") words=\"%s\" ;;\n", words);
-		break;
-	case VALUE_LIST:
-		fprintf(f, ") words=\"%s\" list=1 ;;\n", words);
-		break;
-	case VALUE_FILE:
-		fputs(") files=1 ;;\n", f);
-		break;
-	case VALUE_NICS:
-		fputs(") words=$(ls /sys/class/net) list=1 ;;\n", f);
-		break;
-	case VALUE_OTHER:
-		fputs(") return ;;\n", f);
-		break;
-	}
+	fprintf(f, "--%s=) ", row->name);
+	put_words(row, f);
+	fputs(" ;;\n", f);
 }
 
 int dr_opts_complete(const struct dr_opts *o, const char *shell, FILE *f)
