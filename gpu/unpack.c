@@ -61,32 +61,46 @@ static unsigned by_kernel(struct dr_gpu_stream *s, const void *arg)
 				s->gpu->unpack, grid, 1, 1, BLOCK, 1, 1, 0, s->stream, args, NULL);
 }
 
-static unsigned by_d2d(struct dr_gpu_stream *s, const void *arg)
+enum way { WITHIN, OUT, BACK };
+
+/* A copy for each piece: within the GPU, or to and from `gather`, where they lie as in dst. */
+static unsigned copy_pieces(struct dr_gpu_stream *s, const struct dr_gpu_unpack *u, enum way way)
 {
-	const struct dr_gpu_unpack *u = arg;
+	const struct dr_cuda *c = s->gpu->cuda;
 	unsigned result = 0;
 
 	for (unsigned i = 0; i < u->n && result == 0; i++) {
 		const struct dr_gpu_piece *x = &u->piece[i];
+		uint64_t to = u->dst + x->dst_off, from = u->src + x->src_off;
 
 		if (x->len == 0)
 			continue;
 		s->stats.calls++;
-		result = s->gpu->cuda->memcpy_dtod_async(
-			u->dst + x->dst_off, u->src + x->src_off, x->len, s->stream);
+		if (way == WITHIN)
+			result = c->memcpy_dtod_async(to, from, x->len, s->stream);
+		else if (way == OUT)
+			result = c->memcpy_dtoh_async(
+				s->gather + x->dst_off, from, x->len, s->stream);
+		else
+			result =
+				c->memcpy_htod_async(to, s->gather + x->dst_off, x->len, s->stream);
 	}
 	return result;
 }
 
-/* The pieces come to host memory as they lie in dst. They go back in one copy where they leave no gap. */
+static unsigned by_d2d(struct dr_gpu_stream *s, const void *arg)
+{
+	return copy_pieces(s, arg, WITHIN);
+}
+
+/* They go back in one copy where they leave no gap. */
 static unsigned through_host(struct dr_gpu_stream *s, const void *arg)
 {
-	const struct dr_cuda *c = s->gpu->cuda;
 	const struct dr_gpu_unpack *u = arg;
 	uint64_t first = UINT64_MAX, end = 0, sum = 0;
-	unsigned result = 0;
+	unsigned result = copy_pieces(s, u, OUT);
 
-	for (unsigned i = 0; i < u->n && result == 0; i++) {
+	for (unsigned i = 0; i < u->n; i++) {
 		const struct dr_gpu_piece *x = &u->piece[i];
 
 		if (x->len == 0)
@@ -94,24 +108,11 @@ static unsigned through_host(struct dr_gpu_stream *s, const void *arg)
 		first = DR_MIN(first, x->dst_off);
 		end = DR_MAX(end, x->dst_off + x->len);
 		sum += x->len;
-		s->stats.calls++;
-		result = c->memcpy_dtoh_async(
-			s->gather + x->dst_off, u->src + x->src_off, x->len, s->stream);
 	}
-	if (result == 0 && sum > 0 && sum == end - first) {
-		s->stats.calls++;
-		return c->memcpy_htod_async(u->dst + first, s->gather + first, sum, s->stream);
-	}
-	for (unsigned i = 0; i < u->n && result == 0; i++) {
-		const struct dr_gpu_piece *x = &u->piece[i];
-
-		if (x->len == 0)
-			continue;
-		s->stats.calls++;
-		result = c->memcpy_htod_async(
-			u->dst + x->dst_off, s->gather + x->dst_off, x->len, s->stream);
-	}
-	return result;
+	if (result || sum == 0 || sum != end - first)
+		return result ? result : copy_pieces(s, u, BACK);
+	s->stats.calls++;
+	return s->gpu->cuda->memcpy_htod_async(u->dst + first, s->gather + first, sum, s->stream);
 }
 
 /* Room for len bytes. A smaller buffer is in use until the stream is idle. */
