@@ -119,6 +119,10 @@ void dr_table_interval(const void *row, bool all, FILE *f);
 void dr_table_fault(const void *row, bool all, FILE *f);
 void dr_matrix_print_cell(const void *row, bool all, FILE *f);
 
+/* summary.c. Is row i the first of its phase? */
+bool dr_bandwidth_first(const struct dr_record *rec, size_t i);
+void dr_total_of_phase(const struct dr_record *rec, int64_t phase, struct dr_total *t);
+
 /* result_line.c: what each table is read for, in a line that begins with the title; without
  * one in further lines, indented. */
 void dr_result_bandwidth(const struct dr_record *rec, const char *title, FILE *f);

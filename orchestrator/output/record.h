@@ -155,6 +155,9 @@ void dr_record_settle(struct dr_record *rec);
 const char *dr_total_slower(const struct dr_total *t);
 /* Counts among unexpected_switches. Each switch has a row of either end: that of this end counts. */
 bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_row *r);
+/* The row of the same switch at that end, which may be r; NULL: not here. */
+const struct dr_switch_row *dr_switch_at(
+	const struct dr_record *rec, int side, const struct dr_switch_row *r);
 /* NULL: there is none of that number, or on that NIC. */
 const struct dr_rail_row *dr_record_rail(const struct dr_record *rec, int64_t rail);
 const struct dr_rail_row *dr_record_rail_on(const struct dr_record *rec, const char *nic);

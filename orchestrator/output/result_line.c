@@ -197,21 +197,14 @@ void dr_result_sizes(const struct dr_record *rec, FILE *f)
 	for (size_t i = 1; i < n; i++)
 		several |= v[i].phase != v[0].phase || v[i].direction != v[0].direction;
 	for (size_t i = 0; several && i < n; i++) {
-		double gbps[2] = { NAN, NAN };
-		size_t k = 0;
+		struct dr_total t;
 
-		while (k < i && v[k].phase != v[i].phase)
-			k++;
-		if (k < i)
+		if (!dr_bandwidth_first(rec, i))
 			continue;
-		for (; k < n; k++) {
-			double *sum = &gbps[v[k].direction == DR_TO_CLIENT];
-
-			if (v[k].phase == v[i].phase)
-				*sum = (isfinite(*sum) ? *sum : 0) + v[k].gbps;
-		}
+		dr_total_of_phase(rec, v[i].phase, &t);
+		const double gbps[] = { t.to_server_gbps, t.to_client_gbps };
 		fprintf(f, "  %s:", size(v[i].message_bytes).s);
-		for (k = 0; k < 2; k++)
+		for (size_t k = 0; k < 2; k++)
 			if (isfinite(gbps[k]))
 				fprintf(f, " %s %s Gb/s", dr_direction_names[k], sig(gbps[k]).s);
 		fputc('\n', f);

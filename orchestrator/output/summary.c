@@ -363,7 +363,17 @@ double dr_record_gpu_line_gbps(const struct dr_record *rec, int64_t gpu)
 	return sum > 0 ? sum : NAN;
 }
 
-static void total_of_phase(const struct dr_record *rec, int64_t phase, struct dr_total *t)
+bool dr_bandwidth_first(const struct dr_record *rec, size_t i)
+{
+	const struct dr_bandwidth_row *v = rec->bandwidth.v;
+	size_t k = 0;
+
+	while (v[k].phase != v[i].phase)
+		k++;
+	return k == i;
+}
+
+void dr_total_of_phase(const struct dr_record *rec, int64_t phase, struct dr_total *t)
 {
 	double dir[2] = { 0, 0 }, line[2] = { 0, 0 };
 	bool there[2] = { false, false };
@@ -401,15 +411,12 @@ const char *dr_total_slower(const struct dr_total *t)
 static void set_total(const struct dr_record *rec, struct dr_total *out)
 {
 	struct dr_total t;
-	size_t k;
 
 	dr_fields_init(&dr_total_fields, out);
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
-		for (k = 0; k < i && rec->bandwidth.v[k].phase != rec->bandwidth.v[i].phase; k++)
-			;
-		if (k < i)
+		if (!dr_bandwidth_first(rec, i))
 			continue;
-		total_of_phase(rec, rec->bandwidth.v[i].phase, &t);
+		dr_total_of_phase(rec, rec->bandwidth.v[i].phase, &t);
 		if (isfinite(t.gbps) && !(t.gbps <= out->gbps))
 			*out = t;
 	}
@@ -420,6 +427,19 @@ static void set_total(const struct dr_record *rec, struct dr_total *out)
 bool dr_switch_unexpected(const struct dr_record *rec, const struct dr_switch_row *r)
 {
 	return r->side == rec->side && r->unexpected == 1 && r->trial == DR_UNSET;
+}
+
+const struct dr_switch_row *dr_switch_at(
+	const struct dr_record *rec, int side, const struct dr_switch_row *r)
+{
+	for (size_t i = rec->switches.n; i-- > 0;) {
+		const struct dr_switch_row *o = &rec->switches.v[i];
+
+		if (o->side == side && o->gpu == r->gpu && o->channel == r->channel &&
+			o->rec.epoch == r->rec.epoch)
+			return o;
+	}
+	return NULL;
 }
 
 /* ------------------------------ everything computed ------------------------------ */

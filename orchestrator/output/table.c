@@ -96,7 +96,6 @@ static const char *const MARK_LEGEND =
 static void print_bandwidth(const struct dr_record *rec, FILE *f)
 {
 	bool marked = false;
-	size_t k;
 
 	if (!rec->bandwidth.n)
 		return;
@@ -107,11 +106,9 @@ static void print_bandwidth(const struct dr_record *rec, FILE *f)
 	for (size_t i = 0; i < rec->bandwidth.n; i++) {
 		int64_t phase = rec->bandwidth.v[i].phase;
 
-		for (k = 0; k < i && rec->bandwidth.v[k].phase != phase; k++)
-			;
-		if (k < i)
+		if (!dr_bandwidth_first(rec, i))
 			continue;
-		for (k = i; k < rec->bandwidth.n; k++)
+		for (size_t k = i; k < rec->bandwidth.n; k++)
 			if (rec->bandwidth.v[k].phase == phase) {
 				bandwidth_row(&rec->bandwidth.v[k], false, f);
 				marked |= rec->bandwidth.v[k].switched > 0;

@@ -43,25 +43,11 @@ static bool too_late(
 	       r->rec.detect_ns > t->undone_ns + bound;
 }
 
-/* The client's row of the same switch, whose times are on the own clock; NULL: not there. */
-static const struct dr_switch_row *own_row(
-	const struct dr_client *c, size_t from, const struct dr_switch_row *r)
-{
-	for (size_t s = from; s < c->s.rec->switches.n; s++) {
-		const struct dr_switch_row *o = &c->s.rec->switches.v[s];
-
-		if (o->side == DR_END_CLIENT && o->gpu == r->gpu && o->channel == r->channel &&
-			o->rec.epoch == r->rec.epoch)
-			return o;
-	}
-	return NULL;
-}
-
 void dr_trial_claim(struct dr_client *c, const struct dr_trial *t)
 {
 	for (size_t s = t->first_switch; s < c->s.rec->switches.n; s++) {
 		struct dr_switch_row *r = &c->s.rec->switches.v[s];
-		const struct dr_switch_row *own = own_row(c, t->first_switch, r);
+		const struct dr_switch_row *own = dr_switch_at(c->s.rec, DR_END_CLIENT, r);
 		const struct dr_local_channel *ch = channel_of(c, r);
 
 		if (ch && (ch->trial.hit || !(t->expects_switch || t->idle)) &&

@@ -47,17 +47,9 @@ static struct dr_local_channel *channel_of(const struct dr_local *l, const struc
 	return dr_local_channel_of(l, r->gpu, r->channel);
 }
 
-/* The peer's row of the same switch; NULL: not here. */
 static const struct dr_switch_row *peers(const struct dr_local *l, const struct dr_switch_row *r)
 {
-	for (size_t i = l->rec->switches.n; i-- > 0;) {
-		const struct dr_switch_row *o = &l->rec->switches.v[i];
-
-		if (o->side != r->side && o->gpu == r->gpu && o->channel == r->channel &&
-			o->rec.epoch == r->rec.epoch)
-			return o;
-	}
-	return NULL;
+	return dr_switch_at(l->rec, !r->side, r);
 }
 
 enum wanted { WANTED, LATER, NEVER };
@@ -68,10 +60,9 @@ static enum wanted wanted(const struct dr_local *l, const struct dr_switch_row *
 		return NEVER;
 	if (r->unexpected == 1 || (r->rec.planned && dr_output_has_tables(l->out)))
 		return WANTED;
-	if (r->rec.planned) /* a trial tells its own */
-		return l->trial_open ? LATER : r->trial == DR_UNSET ? WANTED : NEVER;
-	if (l->side == DR_PLAN_SERVER) /* the trials are the client's */
+	if (!r->rec.planned && l->side == DR_PLAN_SERVER) /* the trials are the client's */
 		return NEVER;
+	/* A trial tells its own. */
 	return l->trial_open ? LATER : r->trial == DR_UNSET ? WANTED : NEVER;
 }
 
