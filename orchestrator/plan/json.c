@@ -118,7 +118,7 @@ static const struct dr_field offer_fields[] = {
 	PLAN("lat", DR_F_BOOL, lat),
 	PLAN("window", DR_F_UINT, window, .min = 1, .max = DR_CHANNEL_WINDOW_MAX),
 	PLAN("chunk_max", DR_F_UINT, chunk_max, .min = 1, .max = DR_PLAN_CHUNK_MAX),
-	PLAN_TIME(heartbeat_ns),
+	PLAN("heartbeat_ns", DR_F_NS, heartbeat_ns, .min = DR_NS_PER_MS, .max = TIME_MAX_NS),
 	PLAN_TIME(interval_ns),
 	PLAN_TIME(hold_down_ns),
 	PLAN_TIME(lost_after_ns),

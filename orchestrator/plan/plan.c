@@ -92,7 +92,7 @@ static int check_maps(const struct dr_plan *p, struct dr_err *e)
 			return dr_err_set(e, -EINVAL,
 				"--map: GPU %u uses a rail that takes no part (%u rails do)",
 				p->gpu[i][0], p->n_rails);
-	if (p->spread == DR_SPREAD_LIST && (p->n_spread == 0 || p->n_spread > DR_RAILS_MAX))
+	if (p->spread == DR_SPREAD_LIST && p->n_spread == 0)
 		return dr_err_set(e, -EINVAL, "--spread: the list of rails is empty");
 	for (unsigned i = 0; p->spread == DR_SPREAD_LIST && i < p->n_spread; i++)
 		if (p->spread_list[i] >= p->n_rails)
@@ -115,18 +115,10 @@ int dr_plan_check(const struct dr_plan *p, struct dr_err *e)
 			"--matrix: %u channels a direction on each of %u rails make %u per GPU, of %d; use "
 			"a smaller --channels, or fewer --rails",
 			p->n_each, p->n_rails, dr_plan_n_channels(p), DR_GPU_CHANNELS_MAX);
-	if (p->n_each < 1 || !(p->forward || p->reverse) ||
-		dr_plan_n_channels(p) > DR_GPU_CHANNELS_MAX)
+	if (!(p->forward || p->reverse) || dr_plan_n_channels(p) > DR_GPU_CHANNELS_MAX)
 		return dr_err_set(e, -EINVAL,
 			"%u channels in each direction make %u per GPU: 1 to %d are possible",
 			p->n_each, dr_plan_n_channels(p), DR_GPU_CHANNELS_MAX);
-	if (p->window < 1 || p->window > DR_CHANNEL_WINDOW_MAX)
-		return dr_err_set(e, -EINVAL, "window %u: 1 to %d are possible", p->window,
-			DR_CHANNEL_WINDOW_MAX);
-	if (p->chunk_max < 1)
-		return dr_err_set(e, -EINVAL, "chunk of 0 bytes");
-	if (p->heartbeat_ns < DR_NS_PER_MS || p->hold_down_ns < 0)
-		return dr_err_set(e, -EINVAL, "heartbeat below 1 ms or negative hold-down");
 	if (p->n_map > p->n_gpus)
 		return dr_err_set(
 			e, -EINVAL, "map of %u GPUs, but %u take part", p->n_map, p->n_gpus);

@@ -72,8 +72,6 @@ static void set_nic(struct dr_plan_probe_nic *to, const struct dr_netdev_rail *n
 	to->mtu = nic->mtu;
 	to->speed_mbps = nic->speed_mbps;
 	to->running = nic->running;
-	if (!s)
-		return;
 	to->tso = s->tso + 1;
 	to->gso = s->gso + 1;
 	to->gro = s->gro + 1;
@@ -86,10 +84,9 @@ json_t *dr_plan_probe_reply(json_t *pairs, const struct dr_plan_probe_own *own)
 	};
 
 	snprintf(p.why, sizeof(p.why), "%.*s", (int)sizeof(p.why) - 1, own->why ? own->why : "");
-	if (own->settings)
-		p.settings = *own->settings;
+	p.settings = *own->settings;
 	for (unsigned i = 0; i < own->n; i++)
-		set_nic(&p.nic[i], &own->nic[i], own->settings ? &own->settings->nic[i] : NULL);
+		set_nic(&p.nic[i], &own->nic[i], &own->settings->nic[i]);
 	if (json_object_set_new(pairs, "look", dr_fields_to_json(&look_table, &p))) {
 		json_decref(pairs);
 		return NULL;

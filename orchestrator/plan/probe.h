@@ -44,7 +44,7 @@ bool dr_plan_probe_marked(const json_t *offer);
 struct dr_plan_probe_own {
 	const struct dr_netdev_rail *nic;
 	unsigned n;
-	const struct dr_settings *settings; /* its nic[] in the order of `nic`; NULL: unknown */
+	const struct dr_settings *settings; /* its nic[] in the order of `nic` */
 	size_t gpus;
 	bool named;
 	const char *why; /* NULL: nothing to say */
