@@ -355,15 +355,12 @@ static int start_bulk(struct ha_bulk *b, void *arg, int64_t now)
 /* The hosts that the handles of the rails name. */
 static void find_peers(struct ha_session *s, const struct dr_handle *h)
 {
-	const struct dr_transport_kind *k;
+	const struct dr_transport_kind *k = dr_transport_kind(s->prm.manager.transport->name);
 
-	for (size_t i = 0; (k = dr_transport_kind_at(i)) != NULL; i++)
-		for (unsigned r = 0; k->ops == s->prm.manager.transport && k->handle_host &&
-				     r < s->prm.manager.n_rails;
-			r++)
-			if (k->handle_host(s->prm.manager.kind_params, h[r].bytes, h[r].len,
-				    &s->rail_peer[r]))
-				s->rail_peer[r].ss_family = AF_UNSPEC;
+	for (unsigned r = 0; k && k->handle_host && r < s->prm.manager.n_rails; r++)
+		if (k->handle_host(
+			    s->prm.manager.kind_params, h[r].bytes, h[r].len, &s->rail_peer[r]))
+			s->rail_peer[r].ss_family = AF_UNSPEC;
 }
 
 int ha_session_start(struct ha_session *s, const struct dr_handle *peer, struct dr_err *e)
