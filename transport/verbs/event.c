@@ -59,7 +59,7 @@ static void gid_done(struct vb_job *j)
 					      : "has another LID now",
 				r->dev.name);
 	if (g->rc > 0 && !r->dev.roce)
-		dr_verbs_nic_moved(r);
+		dr_verbs_where_moved(&r->where);
 	if (g->rc >= 0)
 		dr_verbs_ah_renew(r);
 	else

@@ -255,15 +255,10 @@ void dr_verbs_nic_use(struct vb_rail *r)
 	r->nic.state = VB_NIC_OPEN;
 }
 
-void dr_verbs_nic_moved(struct vb_rail *r)
-{
-	dr_verbs_where_moved(&r->where);
-}
-
 static void is_back(struct vb_rail *r)
 {
 	dr_verbs_nic_use(r);
-	dr_verbs_nic_moved(r);
+	dr_verbs_where_moved(&r->where);
 	r->nic.seen_ns = r->now_ns;
 	r->err = 0;
 	dr_info("verbs", "rail %u: %s (%s) is available again", r->base.index, r->dev.name,

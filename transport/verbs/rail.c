@@ -180,17 +180,6 @@ static int open_all(struct vb_rail *r, struct dr_err *e)
 	return rc ? rc : watch_all(r, e);
 }
 
-static int check_params(const struct dr_rail_params *p, const struct dr_verbs_params *vp,
-	uint64_t *seed, struct dr_err *e)
-{
-	if (vp->qps < 1 || vp->qps > DR_VERBS_QPS_MAX)
-		return dr_err_set(e, -EINVAL, "rail %u: %u data queue pairs; use 1 to %d", p->index,
-			(unsigned)vp->qps, DR_VERBS_QPS_MAX);
-	int rc = dr_random_bytes(seed, sizeof(*seed));
-	return rc ? dr_err_set(e, rc, "rail %u: no random bytes: %s", p->index, dr_errno_name(rc))
-		  : 0;
-}
-
 int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct dr_err *e)
 {
 	struct dr_verbs_params vp;
@@ -199,9 +188,11 @@ int dr_verbs_listen(const struct dr_rail_params *p, struct dr_rail **out, struct
 	dr_verbs_params_init(&vp);
 	if (p->kind_params)
 		vp = *(const struct dr_verbs_params *)p->kind_params;
-	int rc = check_params(p, &vp, &seed, e);
+	dr_assert(vp.qps >= 1 && vp.qps <= DR_VERBS_QPS_MAX);
+	int rc = dr_random_bytes(&seed, sizeof(seed));
 	if (rc)
-		return rc;
+		return dr_err_set(
+			e, rc, "rail %u: no random bytes: %s", p->index, dr_errno_name(rc));
 	struct vb_rail *r = dr_calloc(1, sizeof(*r));
 	if (!r)
 		return dr_err_set(e, -ENOMEM, "rail %u: out of memory", p->index);
