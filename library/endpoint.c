@@ -55,26 +55,13 @@ void dr_lib_unlock(struct dualrail *d)
 
 /* ---- thread ---- */
 
-static void on_link(const struct dr_link_event *ev, void *arg)
+static void on_link(void *arg, int ifindex, bool up)
 {
 	struct dualrail *d = arg;
 
 	for (struct dualrail_peer *p = d->peers; p; p = p->next)
 		if (p->m)
-			dr_manager_link(p->m, ev->ifindex, ev->change == DR_LINK_UP, dr_now_ns());
-}
-
-static void link_ready(struct dr_pollable *po, uint32_t revents, int64_t now)
-{
-	struct dualrail *d = dr_container_of(po, struct dualrail, link_po);
-
-	(void)revents, (void)now;
-	if (dr_linkmon_progress(d->linkmon, on_link, d) >= 0)
-		return;
-	dr_warn("library", "link events are lost; heartbeats still find failures");
-	dr_poller_del(d->poller, po);
-	dr_linkmon_close(d->linkmon);
-	d->linkmon = NULL;
+			dr_manager_link(p->m, ifindex, up, dr_now_ns());
 }
 
 /* One turn. Returns when the next one is due. */
@@ -216,17 +203,6 @@ static int find_nics(struct dualrail *d, struct dr_err *e)
 
 /* ---- life ---- */
 
-static int open_linkmon(struct dualrail *d, struct dr_err *e)
-{
-	int rc = dr_linkmon_open(&d->linkmon, e);
-
-	if (rc != 0)
-		return rc;
-	d->link_po.fd = dr_linkmon_fd(d->linkmon);
-	d->link_po.ready = link_ready;
-	return dr_poller_add(d->poller, &d->link_po, EPOLLIN);
-}
-
 static int open_all(struct dualrail *d, const struct dualrail_options *o, struct dr_err *e)
 {
 	struct dr_rdv_opts ro = { .version = DR_VERSION };
@@ -243,17 +219,15 @@ static int open_all(struct dualrail *d, const struct dualrail_options *o, struct
 		rc = dr_random_bytes(&ro.process, sizeof(ro.process));
 	if (rc == 0)
 		rc = dr_rdv_create(&d->rdv, &ro, &dr_lib_rdv_ops, d->poller, e);
+	d->links = (struct dr_link_watch){ .poller = d->poller, .on_link = on_link, .arg = d };
 	if (rc == 0)
-		rc = open_linkmon(d, e);
+		rc = dr_link_watch_open(&d->links, e);
 	return rc == 0 ? start_thread(d, e) : rc;
 }
 
 static void free_all(struct dualrail *d)
 {
-	if (d->linkmon) {
-		dr_poller_del(d->poller, &d->link_po);
-		dr_linkmon_close(d->linkmon);
-	}
+	dr_link_watch_close(&d->links);
 	dr_rdv_destroy(d->rdv);
 	dr_poller_destroy(d->poller);
 	if (d->event_fd >= 0)

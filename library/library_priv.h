@@ -149,8 +149,7 @@ struct dualrail {
 	struct dr_rdv *rdv;
 	struct dr_rdv_listen *listen;
 	uint8_t handle[DR_RDV_HANDLE_BYTES];
-	struct dr_linkmon *linkmon;
-	struct dr_pollable link_po;
+	struct dr_link_watch links;
 	struct dualrail_peer *peers;
 	struct dualrail_memory *memories, *keys[DR_LIB_KEY_BUCKETS];
 	struct dualrail_put *puts;

@@ -247,26 +247,13 @@ void ha_process_wake(struct ha_process *p)
 
 /* ---- link events ---- */
 
-static void on_link(const struct dr_link_event *ev, void *arg)
+static void on_link(void *arg, int ifindex, bool up)
 {
 	struct ha_process *p = arg;
 
 	for (struct ha_link *l = p->links; l; l = l->next)
 		if (l->s && l->up)
-			ha_session_link(l->s, ev->ifindex, ev->change == DR_LINK_UP);
-}
-
-static void link_ready(struct dr_pollable *po, uint32_t revents, int64_t now)
-{
-	struct ha_process *p = dr_container_of(po, struct ha_process, link_po);
-
-	(void)revents, (void)now;
-	if (dr_linkmon_progress(p->linkmon, on_link, p) >= 0)
-		return;
-	dr_warn("link", "link events are lost; heartbeats still find failures");
-	dr_poller_del(ha_thread_poller(p->control), po);
-	dr_linkmon_close(p->linkmon);
-	p->linkmon = NULL;
+			ha_session_link(l->s, ifindex, up);
 }
 
 /* ---- life ---- */
@@ -289,13 +276,9 @@ static void begin(void *arg, int64_t now)
 
 	(void)now;
 	b->rc = dr_rdv_create(&p->rdv, &o, &ha_open_ops, poller, b->e);
+	p->nics = (struct dr_link_watch){ .poller = poller, .on_link = on_link, .arg = p };
 	if (b->rc == 0)
-		b->rc = dr_linkmon_open(&p->linkmon, b->e);
-	if (b->rc == 0) {
-		p->link_po.fd = dr_linkmon_fd(p->linkmon);
-		p->link_po.ready = link_ready;
-		b->rc = dr_poller_add(poller, &p->link_po, EPOLLIN);
-	}
+		b->rc = dr_link_watch_open(&p->nics, b->e);
 	if (b->rc != 0)
 		return;
 	p->member.tick = tick;
@@ -310,10 +293,7 @@ static void end(void *arg, int64_t now)
 	(void)now;
 	if (p->member.tick)
 		ha_thread_remove(p->control, &p->member);
-	if (p->linkmon) {
-		dr_poller_del(ha_thread_poller(p->control), &p->link_po);
-		dr_linkmon_close(p->linkmon);
-	}
+	dr_link_watch_close(&p->nics);
 	dr_rdv_destroy(p->rdv);
 }
 

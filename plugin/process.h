@@ -87,8 +87,7 @@ struct ha_process {
 	struct ha_thread *control, *io[HA_SESSION_THREADS_MAX];
 	struct ha_member member; /* of the control thread */
 	struct dr_rdv *rdv;
-	struct dr_linkmon *linkmon;
-	struct dr_pollable link_po;
+	struct dr_link_watch nics;
 	pthread_mutex_t lock;
 	struct ha_endpoint *endpoints;
 	struct ha_listen *listens;

@@ -8,6 +8,7 @@
  */
 #include "topology/linkmon.h"
 
+#include "base/log.h"
 #include "base/mem.h"
 #include "topology/nl.h"
 
@@ -228,4 +229,66 @@ void dr_linkmon_close(struct dr_linkmon *m)
 	dr_nl_close(&m->nl);
 	dr_free(m->links);
 	dr_free(m);
+}
+
+/* ---- on a poller ---- */
+
+static void apply(struct dr_link_watch *w)
+{
+	for (unsigned i = 0; i < w->n_changed; i++)
+		w->on_link(w->arg, w->changed[i], dr_linkmon_state(w->m, w->changed[i]) == 1);
+	w->n_changed = 0;
+}
+
+static void note(const struct dr_link_event *ev, void *arg)
+{
+	struct dr_link_watch *w = arg;
+
+	for (unsigned i = 0; i < w->n_changed; i++)
+		if (w->changed[i] == ev->ifindex)
+			return;
+	if (w->n_changed == DR_ARRAY_LEN(w->changed))
+		apply(w);
+	w->changed[w->n_changed++] = ev->ifindex;
+}
+
+static void watch_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
+{
+	struct dr_link_watch *w = dr_container_of(po, struct dr_link_watch, po);
+	int rc = dr_linkmon_progress(w->m, note, w);
+	struct dr_err e;
+
+	(void)revents;
+	(void)now_ns;
+	apply(w);
+	if (rc >= 0)
+		return;
+	dr_warn("link", "link monitor failed: %s; reopening it", dr_errno_name(rc));
+	dr_link_watch_close(w);
+	if (dr_link_watch_open(w, &e))
+		dr_warn("link", "no link events (%s); failures are detected by heartbeats only",
+			e.text);
+}
+
+int dr_link_watch_open(struct dr_link_watch *w, struct dr_err *e)
+{
+	int rc = dr_linkmon_open(&w->m, e);
+
+	if (rc)
+		return rc;
+	w->po = (struct dr_pollable){ .fd = dr_linkmon_fd(w->m), .ready = watch_ready };
+	rc = dr_poller_add(w->poller, &w->po, EPOLLIN);
+	if (rc == 0)
+		return 0;
+	dr_link_watch_close(w);
+	return dr_err_set(e, rc, "epoll: %s", dr_errno_name(rc));
+}
+
+void dr_link_watch_close(struct dr_link_watch *w)
+{
+	if (!w->m)
+		return;
+	dr_poller_del(w->poller, &w->po);
+	dr_linkmon_close(w->m);
+	w->m = NULL;
 }

@@ -98,7 +98,7 @@ static void *thread_main(void *arg)
 	sem_post(&w->started);
 	if (rc == 0)
 		dr_worker_loop(w);
-	dr_worker_close_links(w);
+	dr_link_watch_close(&w->links);
 	dr_worker_close_channels(w);
 	return NULL;
 }

@@ -6,7 +6,6 @@
 
 #include "base/clock.h"
 #include "base/log.h"
-#include "topology/linkmon.h"
 
 /*
  * The loop is one fixed sequence: poll (paths move data here), timers, a bounded step of each GPU, commands. It
@@ -31,79 +30,29 @@ static const int64_t CLOSE_NS = 500 * DR_NS_PER_MS;
 
 /* ---- link events ---- */
 
-/*
- * Only the state of a link after all pending notifications counts. The kernel reports a lost carrier up to a second
- * late (linkwatch). By then the link may be up again and its paths rebuilt, so acting on the notification would
- * break them again. Heartbeats and path errors detect the effects of a short loss.
- */
-static void on_link(const struct dr_link_event *ev, void *arg)
+static void on_link(void *arg, int ifindex, bool up)
 {
 	struct dr_worker *w = arg;
 
-	for (unsigned i = 0; i < w->n_changed; i++)
-		if (w->changed[i] == ev->ifindex)
-			return;
-	if (w->n_changed < DR_ARRAY_LEN(w->changed))
-		w->changed[w->n_changed++] = ev->ifindex;
-}
-
-static void apply_links(struct dr_worker *w)
-{
-	int64_t now = dr_now_ns();
-
-	for (unsigned c = 0; c < w->n_changed; c++)
-		for (unsigned i = 0; i < w->prm.n_gpus; i++)
-			dr_manager_link(w->gpu[i]->mgr, w->changed[c],
-				dr_linkmon_state(w->links, w->changed[c]) == 1, now);
-	w->n_changed = 0;
-}
-
-void dr_worker_close_links(struct dr_worker *w)
-{
-	if (!w->links)
-		return;
-	dr_poller_del(w->poller, &w->link_po);
-	dr_linkmon_close(w->links);
-	w->links = NULL;
-}
-
-static void links_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)
-{
-	struct dr_worker *w = dr_container_of(po, struct dr_worker, link_po);
-	int rc = dr_linkmon_progress(w->links, on_link, w);
-
-	(void)revents;
-	(void)now_ns;
-	apply_links(w);
-	if (rc >= 0)
-		return;
-	dr_warn("worker", "link monitor failed: %s; reopening it", dr_errno_name(rc));
-	dr_worker_close_links(w);
-	dr_worker_open_links(w);
+	for (unsigned i = 0; i < w->prm.n_gpus; i++)
+		dr_manager_link(w->gpu[i]->mgr, ifindex, up, dr_now_ns());
 }
 
 /* Without link events, heartbeats detect a failure later. So no error here ends the run. */
 void dr_worker_open_links(struct dr_worker *w)
 {
-	struct dr_err e = { .code = 0, .text = "" };
+	struct dr_err e;
 	bool wanted = false;
 
 	for (unsigned i = 0; i < w->prm.n_gpus; i++)
 		for (unsigned r = 0; r < w->gpu[i]->prm.manager.n_rails; r++)
 			wanted |= w->gpu[i]->prm.manager.rail[r].ifindex > 0;
-	if (!wanted)
-		return;
-	int rc = dr_linkmon_open(&w->links, &e);
-	if (rc == 0) {
-		w->link_po =
-			(struct dr_pollable){ .fd = dr_linkmon_fd(w->links), .ready = links_ready };
-		rc = dr_poller_add(w->poller, &w->link_po, EPOLLIN);
-		if (rc < 0)
-			dr_worker_close_links(w);
-	}
-	if (rc < 0)
+	w->links.poller = w->poller;
+	w->links.on_link = on_link;
+	w->links.arg = w;
+	if (wanted && dr_link_watch_open(&w->links, &e))
 		dr_warn("worker", "no link events (%s); failures are detected by heartbeats only",
-			e.text[0] ? e.text : dr_errno_name(rc));
+			e.text);
 }
 
 /* ---- commands ---- */

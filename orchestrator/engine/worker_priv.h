@@ -7,6 +7,7 @@
 
 #include "base/queue.h"
 #include "orchestrator/engine/engine.h"
+#include "topology/linkmon.h"
 
 /*
  * The worker's files among themselves. worker.c owns the struct dr_worker and is the main thread's
@@ -20,10 +21,8 @@ struct dr_worker {
 	struct dr_engine **gpu; /* prm.n_gpus */
 	struct dr_poller *poller;
 	struct dr_queue *commands, *reports;
-	struct dr_pollable command_po, link_po;
-	struct dr_linkmon *links;
-	int changed[64]; /* devices that notifications were about, while they are read */
-	unsigned n_changed;
+	struct dr_pollable command_po;
+	struct dr_link_watch links;
 	int64_t active_ns; /* when something was last done */
 	unsigned first;	   /* GPU whose step comes first in this round */
 	unsigned direct;   /* rounds since the poller was asked */
@@ -51,6 +50,5 @@ void dr_worker_command_ready(struct dr_pollable *po, uint32_t revents, int64_t n
 
 /* Link events of the rails' devices; without them heartbeats judge alone. */
 void dr_worker_open_links(struct dr_worker *w);
-void dr_worker_close_links(struct dr_worker *w);
 
 #endif
