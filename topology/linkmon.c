@@ -21,27 +21,23 @@
 
 struct link {
 	int ifindex;
-	char name[IFNAMSIZ];
 	bool up, seen;
-	uint32_t downs; /* IFLA_CARRIER_DOWN_COUNT */
 };
 struct dr_linkmon {
 	struct dr_nl nl;
 	struct link *links;
 	size_t n_links, cap_links;
-	dr_link_event_fn fn; /* NULL while the base line is read */
+	dr_link_changed_fn fn; /* NULL while the base line is read */
 	void *arg;
-	int events, err;
+	int changes, err;
 };
 
-static void tell(struct dr_linkmon *m, enum dr_link_change change, const struct link *l)
+static void tell(struct dr_linkmon *m, int ifindex)
 {
-	struct dr_link_event ev = { .change = change, .ifindex = l->ifindex, .name = l->name };
-
 	if (!m->fn)
 		return;
-	m->events++;
-	m->fn(&ev, m->arg);
+	m->changes++;
+	m->fn(ifindex, m->arg);
 }
 
 static struct link *link_of(const struct dr_linkmon *m, int ifindex)
@@ -55,20 +51,17 @@ static struct link *link_of(const struct dr_linkmon *m, int ifindex)
 
 static void drop_link(struct dr_linkmon *m, struct link *l)
 {
-	struct link gone = *l;
+	int gone = l->ifindex;
 
 	*l = m->links[--m->n_links];
-	tell(m, DR_LINK_GONE, &gone);
+	tell(m, gone);
 }
 
-static void apply_newlink(struct dr_linkmon *m, const struct link *now)
+static void apply_newlink(struct dr_linkmon *m, int ifindex, bool up)
 {
-	struct link *l = link_of(m, now->ifindex);
+	struct link *l = link_of(m, ifindex);
+	bool was = l && l->up;
 
-	if (l && strcmp(l->name, now->name) != 0) {
-		drop_link(m, l);
-		l = NULL;
-	}
 	if (!l) {
 		l = dr_grow(m->links, &m->cap_links, m->n_links + 1, sizeof(*l));
 		if (!l) {
@@ -77,47 +70,27 @@ static void apply_newlink(struct dr_linkmon *m, const struct link *now)
 		}
 		m->links = l;
 		l += m->n_links++;
-		*l = *now;
-		if (now->up)
-			tell(m, DR_LINK_UP, l);
-		return;
 	}
-	/* Up then and now, but the carrier was lost in between. */
-	if (l->up && now->up && l->downs != now->downs) {
-		l->up = false;
-		tell(m, DR_LINK_DOWN, l);
-	}
-	l->downs = now->downs;
-	l->seen = true;
-	if (l->up != now->up) {
-		l->up = now->up;
-		tell(m, l->up ? DR_LINK_UP : DR_LINK_DOWN, l);
-	}
+	*l = (struct link){ .ifindex = ifindex, .up = up, .seen = true };
+	if (was != up)
+		tell(m, ifindex);
 }
 
 static int on_message(const struct nlmsghdr *nlh, void *arg)
 {
 	const unsigned both = IFF_UP | IFF_LOWER_UP;
 	struct dr_linkmon *m = arg;
-	struct link now = { .seen = true };
 	struct dr_nl_attrs t;
 	const struct ifinfomsg *ifi = dr_nl_body(nlh, nlh->nlmsg_type, sizeof(*ifi), &t);
 
 	/* Bridges send AF_BRIDGE messages about their ports to the same group. */
 	if (!ifi || ifi->ifi_family != AF_UNSPEC)
 		return MNL_CB_OK;
-	now.ifindex = ifi->ifi_index;
-	now.up = (ifi->ifi_flags & both) == both;
-	struct link *l = link_of(m, now.ifindex);
-	if (nlh->nlmsg_type == RTM_NEWLINK) {
-		dr_nl_text(t.at[IFLA_IFNAME], now.name, sizeof(now.name));
-		now.downs = t.at[IFLA_CARRIER_DOWN_COUNT] ? dr_nl_u32(t.at[IFLA_CARRIER_DOWN_COUNT])
-			    : l				  ? l->downs
-							  : 0;
-		apply_newlink(m, &now);
-	} else if (nlh->nlmsg_type == RTM_DELLINK && l) {
+	struct link *l = link_of(m, ifi->ifi_index);
+	if (nlh->nlmsg_type == RTM_NEWLINK)
+		apply_newlink(m, ifi->ifi_index, (ifi->ifi_flags & both) == both);
+	else if (nlh->nlmsg_type == RTM_DELLINK && l)
 		drop_link(m, l);
-	}
 	return MNL_CB_OK;
 }
 
@@ -175,7 +148,7 @@ int dr_linkmon_fd(const struct dr_linkmon *m)
 	return mnl_socket_get_fd(m->nl.sock);
 }
 
-int dr_linkmon_progress(struct dr_linkmon *m, dr_link_event_fn fn, void *arg)
+int dr_linkmon_progress(struct dr_linkmon *m, dr_link_changed_fn fn, void *arg)
 {
 	int fd = dr_linkmon_fd(m), rc = 0;
 	bool lost = false;
@@ -183,7 +156,7 @@ int dr_linkmon_progress(struct dr_linkmon *m, dr_link_event_fn fn, void *arg)
 
 	m->fn = fn;
 	m->arg = arg;
-	m->events = 0;
+	m->changes = 0;
 	m->err = 0;
 	/* Bounded: more changes than this end in ENOBUFS, hence in one dump. */
 	for (int i = 0; i < 256; i++) {
@@ -212,7 +185,7 @@ int dr_linkmon_progress(struct dr_linkmon *m, dr_link_event_fn fn, void *arg)
 	m->fn = NULL;
 	if (rc == 0)
 		rc = m->err;
-	return rc < 0 ? rc : m->events;
+	return rc < 0 ? rc : m->changes;
 }
 
 int dr_linkmon_state(const struct dr_linkmon *m, int ifindex)
@@ -240,16 +213,16 @@ static void apply(struct dr_link_watch *w)
 	w->n_changed = 0;
 }
 
-static void note(const struct dr_link_event *ev, void *arg)
+static void note(int ifindex, void *arg)
 {
 	struct dr_link_watch *w = arg;
 
 	for (unsigned i = 0; i < w->n_changed; i++)
-		if (w->changed[i] == ev->ifindex)
+		if (w->changed[i] == ifindex)
 			return;
 	if (w->n_changed == DR_ARRAY_LEN(w->changed))
 		apply(w);
-	w->changed[w->n_changed++] = ev->ifindex;
+	w->changed[w->n_changed++] = ifindex;
 }
 
 static void watch_ready(struct dr_pollable *po, uint32_t revents, int64_t now_ns)

@@ -9,37 +9,28 @@
 /*
  * Reports changes of link state in this network namespace, from rtnetlink's multicast group.
  * Needs no privilege. The state at open is the base line and is not reported. When the kernel dropped notifications
- * (ENOBUFS), the monitor reads the full state and reports the differences; the carrier-down counter reveals a link
- * that went down and came up meanwhile.
+ * (ENOBUFS), the monitor reads the full state and reports the differences.
  */
 struct dr_linkmon;
 
-enum dr_link_change {
-	DR_LINK_UP,   /* IFF_UP && IFF_LOWER_UP now; also a new device that is up */
-	DR_LINK_DOWN, /* not any more; the device is still there */
-	DR_LINK_GONE, /* device removed, renamed away or moved to another namespace */
-};
-struct dr_link_event {
-	enum dr_link_change change;
-	int ifindex;
-	const char *name; /* valid during the call */
-};
-typedef void (*dr_link_event_fn)(const struct dr_link_event *ev, void *arg);
+/* The state is another one, see dr_linkmon_state. */
+typedef void (*dr_link_changed_fn)(int ifindex, void *arg);
 
 int dr_linkmon_open(struct dr_linkmon **out, struct dr_err *e) DR_MUST_CHECK;
 /* Readable (EPOLLIN) when progress has something to do. */
 int dr_linkmon_fd(const struct dr_linkmon *m);
-/* Never blocks but for a resync's dump. fn may not close the monitor. Returns the number of events,
- * or -errno when the socket is broken (close and open again). */
-int dr_linkmon_progress(struct dr_linkmon *m, dr_link_event_fn fn, void *arg);
-/* State as of the last progress: 1 up, 0 down, -ENODEV unknown. */
+/* Never blocks but for a resync's dump. fn may not close the monitor. Returns the number of
+ * changes, or -errno when the socket is broken (close and open again). */
+int dr_linkmon_progress(struct dr_linkmon *m, dr_link_changed_fn fn, void *arg);
+/* As of the last message: 1 up (IFF_UP and IFF_LOWER_UP), 0 down, -ENODEV removed or unknown. */
 int dr_linkmon_state(const struct dr_linkmon *m, int ifindex);
 void dr_linkmon_close(struct dr_linkmon *m);
 
 /*
- * A monitor on a poller. Only the state of a link after all pending notifications counts. The kernel reports a lost
- * carrier up to a second late (linkwatch). By then the link may be up again and its paths rebuilt, so acting on the
- * notification would break them again. Heartbeats and path errors detect the effects of a short loss.
+ * A monitor on a poller. Only the state of a link after all pending notifications counts. The
+ * kernel reports a lost carrier up to a second late (linkwatch). By then the link may be up again
+ * and its paths rebuilt, so acting on the notification would break them again. Heartbeats and path
+ * errors detect the effects of a short loss.
  */
 struct dr_link_watch {
 	struct dr_poller *poller;

