@@ -126,21 +126,14 @@ void dr_engine_ping_done(struct dr_engine *g)
 /* --- commands --------------------------------------------------------------------------------- */
 
 /* How many chunks the phase is for each stream; UINT64_MAX: until stopped. */
-static int phase_chunks(const struct dr_engine *g, const struct dr_phase *p, uint64_t *out)
+static int phase_chunks(const struct dr_phase *p, uint64_t *out)
 {
-	uint64_t n;
+	uint64_t n, per = (p->message_bytes - 1) / p->chunk_bytes + 1;
 
-	if (p->message_bytes < 1 || p->chunk_bytes < 1 || p->chunk_bytes > g->chunk_max ||
-		p->chunk_bytes > p->message_bytes || !(p->rate_bits >= 0))
-		return -EINVAL;
-	uint64_t per = (p->message_bytes - 1) / p->chunk_bytes + 1;
-	if (per > UINT32_MAX)
-		return -EOVERFLOW;
 	*out = UINT64_MAX;
-	if (!p->iters)
-		return 0;
-	if (__builtin_add_overflow(p->iters, p->warmup, &n) ||
-		__builtin_mul_overflow(n, per, out) || *out > UINT64_MAX / 2)
+	if (per > UINT32_MAX ||
+		(p->iters && (__builtin_add_overflow(p->iters, p->warmup, &n) ||
+				     __builtin_mul_overflow(n, per, out) || *out > UINT64_MAX / 2)))
 		return -EOVERFLOW;
 	return 0;
 }
@@ -152,21 +145,15 @@ static bool takes_part(const struct dr_engine *g, const struct dr_phase *p, unsi
 	return stream < g->prm.n_bulk && dr_phase_has_rail(p, g->prm.channel[stream].primary);
 }
 
-static bool any_takes_part(const struct dr_engine *g, const struct dr_phase *p)
-{
-	for (unsigned i = 0; i < g->n_streams; i++)
-		if (takes_part(g, p, i))
-			return true;
-	return false;
-}
-
+/* Its sizes, and that a channel takes part, are checked by the options, and by a server. */
 static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t now)
 {
 	uint64_t total = 0;
-	int rc = phase_chunks(g, p, &total);
 
 	if (!dr_phase_has_gpu(p, g->prm.position))
 		return;
+	dr_assert(p->chunk_bytes >= 1 && p->chunk_bytes <= g->chunk_max &&
+		  p->chunk_bytes <= p->message_bytes && p->rate_bits >= 0);
 	if (g->state != DR_ENGINE_UP) {
 		dr_engine_fail(g, g->state == DR_ENGINE_FAILED ? g->failed_channel : DR_ALL,
 			g->err ? g->err : -ENOTCONN,
@@ -174,13 +161,10 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 		return;
 	}
 	dr_assert(!g->running);
-	/* Otherwise the end of the phase would never be reported. */
-	if (rc == 0 && !any_takes_part(g, p))
-		rc = -EINVAL;
+	int rc = phase_chunks(p, &total);
 	if (rc < 0) {
 		dr_engine_fail(g, DR_ALL, rc,
-			"cannot start the phase: message size, chunk or count is out of range, or no channel "
-			"takes part");
+			"cannot start the phase: it has more chunks than can be counted");
 		return;
 	}
 	g->phase = *p;
@@ -203,6 +187,8 @@ static void begin_phase(struct dr_engine *g, const struct dr_phase *p, int64_t n
 		if (part)
 			*(s->sender ? &g->tx_left : &g->rx_left) += 1;
 	}
+	/* Otherwise the end of the phase would never be reported. */
+	dr_assert(g->tx_left + g->rx_left > 0);
 	if (p->kind == DR_PHASE_LAT)
 		dr_ping_begin(g);
 }

@@ -177,17 +177,9 @@ static void test_fail_and_refuse(void **state)
 static void test_phases_out_of_range(void **state)
 {
 	static const struct dr_phase bad[] = {
-		{ .message_bytes = 0, .chunk_bytes = 1 }, { .message_bytes = 1, .chunk_bytes = 0 },
-		{ .message_bytes = 1, .chunk_bytes = 2 },
-		{ .message_bytes = 8192, .chunk_bytes = 8192 },
 		{ .message_bytes = UINT64_MAX, .chunk_bytes = 1 },
 		{ .message_bytes = 4096, .chunk_bytes = 1, .iters = UINT64_MAX / 1000 },
 		{ .message_bytes = 1, .chunk_bytes = 1, .iters = UINT64_MAX, .warmup = 1 },
-		{ .message_bytes = 1, .chunk_bytes = 1, .rate_bits = -1 },
-		{ .kind = DR_PHASE_LAT, .message_bytes = 1, .chunk_bytes = 1, .gpu_mask = 1 },
-		{ .message_bytes = 1,
-			.chunk_bytes = 1,
-			.rail_mask = 2 }, /* no channel of that rail */
 	};
 	const struct config c = { .n_gpus = 1, .n_bulk = 1, .window = 4, .chunk_max = 4096 };
 
@@ -196,8 +188,7 @@ static void test_phases_out_of_range(void **state)
 		open_both(&c);
 		begin(bad[i]);
 		WAIT(ends[SERVER].failed && ends[CLIENT].failed);
-		assert_true(ends[SERVER].last_failed.err == -EINVAL ||
-			    ends[SERVER].last_failed.err == -EOVERFLOW);
+		assert_int_equal(ends[SERVER].last_failed.err, -EOVERFLOW);
 		close_both();
 	}
 }
