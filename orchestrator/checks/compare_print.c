@@ -165,9 +165,15 @@ static void print_result(const struct compare *c, FILE *f)
 		100 * (1 - COMPARE_LEVEL), 100 * c->tolerance);
 }
 
+/* Of status_names. */
+static int status_of(const struct compare *c)
+{
+	return c->status == 0 ? 0 : c->status == DR_EXIT_ENV ? 2 : 1;
+}
+
 void compare_print(const struct compare *c, bool all, FILE *f)
 {
-	static const char *const words[] = { "PASS", "ERROR", "FAIL" };
+	static const char *const words[] = { "PASS", "FAIL", "ERROR" };
 
 	print_sides(c, f);
 	print_differences(c, f);
@@ -179,11 +185,7 @@ void compare_print(const struct compare *c, bool all, FILE *f)
 	}
 	if (c->no_memory)
 		fputs("Out of memory: figures are missing.\n", f);
-	fprintf(f, "%s (exit status %d)\n",
-		words[c->status == 0		   ? 0
-			: c->status == DR_EXIT_ENV ? 1
-						   : 2],
-		c->status);
+	fprintf(f, "%s (exit status %d)\n", words[status_of(c)], c->status);
 }
 
 /* ---- document ---- */
@@ -288,9 +290,7 @@ json_t *compare_json(const struct compare *c)
 	const struct document d = { .c = *c,
 		.version = DR_VERSION,
 		.method = method,
-		.status = c->status == 0	     ? 0
-			  : c->status == DR_EXIT_ENV ? 2
-						     : 1,
+		.status = status_of(c),
 		.confidence = 1 - COMPARE_LEVEL,
 		.tolerance = 100 * c->tolerance };
 
