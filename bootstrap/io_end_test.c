@@ -100,6 +100,21 @@ static void refused_offer_is_freed(void **state)
 	close(fd);
 }
 
+/* A server that declines when the client is READY and it is not, yet. */
+static void declined_when_the_client_is_ready(void **state)
+{
+	(void)state;
+	start_server(1, 0, NULL);
+	w.declines_ready = true;
+	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
+	until(w.cli[0].fails == 1 && w.srv.closes == 1);
+	assert_int_equal(w.cli[0].readies, 1);
+	assert_int_equal(w.srv.readies, 0);
+	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_DECLINED);
+	assert_int_equal(w.cli[0].code, 5);
+	assert_int_equal(w.cli[0].closes, 0);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 int main(void)
 {
@@ -107,6 +122,7 @@ int main(void)
 		TEST(last_message_unconfirmed),
 		TEST(last_message_confirmed),
 		TEST(refused_offer_is_freed),
+		TEST(declined_when_the_client_is_ready),
 	};
 	if (sodium_init() < 0)
 		return 1;

@@ -113,21 +113,6 @@ static void declined_with_handles(void **state)
 	}
 }
 
-/* A server that declines when the client is READY and it is not, yet. */
-static void declined_when_the_client_is_ready(void **state)
-{
-	(void)state;
-	start_server(1, 0, NULL);
-	w.declines_ready = true;
-	start_client(0, "127.0.0.1", dr_boot_server_port(w.srv.s, 0), 1, NULL);
-	until(w.cli[0].fails == 1 && w.srv.closes == 1);
-	assert_int_equal(w.cli[0].readies, 1);
-	assert_int_equal(w.srv.readies, 0);
-	assert_int_equal(w.cli[0].failed_cause, DR_BOOT_DECLINED);
-	assert_int_equal(w.cli[0].code, 5);
-	assert_int_equal(w.cli[0].closes, 0);
-}
-
 /* Until it is READY an end may say nothing for long: it makes its buffers. */
 static void slow_preparation(void **state)
 {
@@ -781,7 +766,6 @@ int main(void)
 		TEST(one_session_after_another),
 		TEST(decline_and_counts),
 		TEST(declined_with_handles),
-		TEST(declined_when_the_client_is_ready),
 		TEST(slow_preparation),
 		TEST(preparation_without_end),
 		TEST(stopped_before_ready),
