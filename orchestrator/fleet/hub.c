@@ -199,7 +199,7 @@ static bool offer_fits(struct dr_hub *h, const json_t *msg, uint32_t *rank, char
 			"its host has rank %u already; start one rank per node: srun -N NODES -n NODES, "
 			"mpirun -N 1, mpiexec -ppn 1",
 			other);
-		snprintf(h->node[n].reason, sizeof(h->node->reason), "%s", why);
+		dr_text_copy(h->node[n].reason, sizeof(h->node->reason), why);
 	}
 	*rank = (uint32_t)n;
 	return !*why;
