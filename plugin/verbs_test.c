@@ -325,7 +325,8 @@ static void a_nic_fails_under_messages(void **state)
 		close_ends(&x);
 		end(ctx);
 		assert_logged("va: ");
-		assert_logged(" over vb, longest gap ");
+		/* An event may come between two messages. */
+		assert_logged(k == 0 ? " over vb, longest gap " : " over vb, ");
 	}
 }
 
