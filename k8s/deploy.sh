@@ -24,7 +24,7 @@
 #
 # Environment: KUBECTL, the program (kubectl); DUALRAIL_WAIT, seconds that cleanup waits for repairs (300); DUALRAIL_UNPACKED_MIB,
 # the largest document that results writes (512).
-# Exit status: 0; 1 wrong usage, or the job failed; 2 unknown key of --set, or no kubectl, cluster, right or GPUs; 3 the job goes on.
+# Exit status: 0; 1 wrong usage, or the job failed; 2 kubectl, cluster, rights or GPUs are missing; 3 the job goes on.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -94,7 +94,7 @@ options() {
 	for option in "${settings[@]}"; do
 		[[ $option =~ ^[A-Z_][A-Z0-9_]*= ]] || fail 1 "--set $option: KEY=VALUE is needed"
 		grep -qE "^( *- )?${option%%=*}=" "$here/base/options.env" "$folder/kustomization.yaml" ||
-			fail 2 "--set $option: there is no such key; k8s/base/options.env has the keys"
+			fail 1 "--set $option: there is no such key; k8s/base/options.env has the keys"
 	done
 }
 

@@ -152,7 +152,7 @@ static void settings_of_both_ends(void **state)
 	expect_none("offload");
 }
 
-/* What is unknown at one end is not compared; a server of an earlier version tells nothing. */
+/* What is unknown at one end is not compared. */
 static void unknown_settings(void **state)
 {
 	(void)state;

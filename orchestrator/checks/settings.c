@@ -77,8 +77,7 @@ void dr_check_peer_settings(
 	size_t before = d->f.n;
 
 	if (!*peer->congestion_control && !peer->rmem_max && !peer->wmem_max) {
-		dr_find_note(d, "settings", NULL,
-			"the version of the server does not report its settings");
+		dr_find_note(d, "settings", NULL, "the server does not report its settings");
 		return;
 	}
 	check_congestion(d, own->congestion_control, peer->congestion_control);

@@ -236,13 +236,17 @@ static const char *slowest_nic(const struct dr_record *rec, char *buf, size_t le
 
 static void judge_line_rate(struct dr_record *rec, const struct dr_total *t, double percent)
 {
+	const char *unknown = "the rails";
 	char slowest[96];
 
 	if (!isfinite(t->line_rate_percent)) {
+		for (size_t i = rec->rails.n; i-- > 0;)
+			if (!(rec->rails.v[i].speed_gbps > 0))
+				unknown = rec->rails.v[i].ifname;
 		miss(rec, DR_EXIT_ENV,
-			"--min-bw=%.4g%%: the line rate of the rails is unknown; use Gb/s or --baseline "
-			"instead",
-			percent);
+			"--min-bw=%.4g%%: the speed of %s is unknown, so there is no line rate; use Gb/s or "
+			"--baseline instead",
+			percent, unknown);
 		return;
 	}
 	if (t->line_rate_percent < percent)

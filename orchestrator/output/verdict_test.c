@@ -157,7 +157,7 @@ static void line_rate(void **state)
 	assert_true(told(rec, "rail 0 (eth1) to-server"));
 	rec->rails.v[2].speed_gbps = NAN;
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_ENV);
-	assert_true(told(rec, "the line rate of the rails is unknown"));
+	assert_true(told(rec, "the speed of eth3 is unknown"));
 	dr_record_destroy(rec);
 	assert_int_equal(dr_record_create(&rec), 0);
 	assert_int_equal(dr_record_verdict(rec, &t), DR_EXIT_THRESHOLD);

@@ -225,7 +225,7 @@ planted() {
 	gives 1 deploy_sh deploy --world-size 1
 	gives 1 deploy_sh deploy --world-size 2x
 	tells 1 "does not exist; there are:" deploy_sh deploy --overlay ../base
-	refuses 2 "--set PATERN=ring: there is no such key" deploy_sh deploy --set PATERN=ring
+	refuses 1 "--set PATERN=ring: there is no such key" deploy_sh deploy --set PATERN=ring
 	[ "$(grep -c 'apply' "$FAKE/calls")" -eq 1 ]
 	gives 1 deploy_sh deploy --frob
 	tells 1 "unknown command frob" deploy_sh frob
@@ -317,13 +317,17 @@ planted() {
 	grep -q 'rm -f /etc/ssh/ssh_host_' "$K8S/Containerfile"
 }
 
-# start_pods MANIFEST: pods 0 and 1 of the job in namespaces A and B. Its command is process 1 of a pod.
+# start_pods OPTION...: pods 0 and 1 of what deploy.sh makes of them, in namespaces A and B. The command is process 1 of a pod.
 start_pods() {
 	local index pod=(unshare --pid --fork --kill-child --mount-proc sh)
+	need_kustomize
+	cluster
+	two_rails
+	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 "$@" >pods.yaml
 	PATH=$(dirname "$DUALRAIL"):$PATH
 	for index in 0 1; do
 		mkdir "pod$index"
-		"$CHECKS/pod.py" "$1" "$index" "$PWD/pod$index" 0123456789abcdef0123456789abcdef "10.99.255.1 dualrail-0.dualrail"
+		"$CHECKS/pod.py" pods.yaml "$index" "$PWD/pod$index" 0123456789abcdef0123456789abcdef "10.99.255.1 dualrail-0.dualrail"
 	done
 	unshare -m sh -c 'mount -t tmpfs t /mnt && mkdir /mnt/u /mnt/w && mount -t overlay o -o lowerdir=/etc,upperdir=/mnt/u,workdir=/mnt/w /etc' 2>/dev/null ||
 		skip "no overlay file system can be mounted here"
@@ -332,19 +336,15 @@ start_pods() {
 	start pod1 ip netns exec "$B" "${pod[@]}" "$PWD/pod1/pod.sh"
 }
 
-# pods MANIFEST: they end with status 0.
+# pods OPTION...: they end with status 0.
 pods() {
-	start_pods "$1"
+	start_pods "$@"
 	ends "$pid" 0
 	ends "$server" 0
 }
 
 @test "the pods' commands: a pair with the environment of an Indexed Job, its document from the log" {
-	need_kustomize
-	cluster
-	two_rails
-	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 --set MODE=pair --set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 200ms" >pair.yaml
-	pods pair.yaml
+	pods --set MODE=pair --set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 200ms"
 	[ "$(stat -c %u pod1/results/pair.json)" = 10001 ]
 	[ ! "$(ls pod1/shm)" ]
 	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
@@ -356,12 +356,7 @@ pods() {
 }
 
 @test "the pods' commands: a sweep with the environment of an Indexed Job" {
-	need_kustomize
-	cluster
-	two_rails
-	"$K8S/deploy.sh" deploy --dry-run --gpus-per-node 0 \
-		--set "DUALRAIL_OPTIONS=-g 0 -N 1 -s 32K --window 4 -D 300ms -w 50ms --rate 50M --min-pair 50 --detect conservative" >sweep.yaml
-	pods sweep.yaml
+	pods --set "DUALRAIL_OPTIONS=-g 0 -N 1 -s 32K --window 4 -D 300ms -w 50ms --rate 50M --min-pair 50 --detect conservative"
 	printf '%s\n' "dualrail-0-x n1" "dualrail-1-y n2" >"$FAKE/pods"
 	cp pod0.out "$FAKE/dualrail-0-x.log"
 	cp pod1.out "$FAKE/dualrail-1-y.log"
@@ -371,26 +366,18 @@ pods() {
 }
 
 @test "the pods' commands: faults with the overlay failover" {
-	need_kustomize
-	cluster
-	two_rails
-	"$K8S/deploy.sh" deploy --dry-run --overlay failover --gpus-per-node 0 \
-		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 2s --test failover --allow-faults --fault link-down:path=0,at=500ms,for=300ms" >failover.yaml
-	pods failover.yaml
+	pods --overlay failover \
+		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 2s --test failover --allow-faults --fault link-down:path=0,at=500ms,for=300ms"
 	holds pod1/results/pair.json '(.failover.faults | length) == 1 and .integrity.lost == 0 and .integrity.corrupted == 0'
 }
 
 @test "the pods' commands: SIGTERM to process 1 of a pod undoes its fault within 2 s, and the pod prints what was measured" {
-	need_kustomize
-	cluster
-	two_rails
-	"$K8S/deploy.sh" deploy --dry-run --overlay failover --gpus-per-node 0 \
-		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 11m --test failover --allow-faults --fault link-down:path=0,at=500ms,for=10m" >failover.yaml
-	start_pods failover.yaml
+	start_pods --overlay failover \
+		--set "DUALRAIL_OPTIONS=-g 0-1 -N 2 -s 1M -D 11m --test failover --allow-faults --fault link-down:path=0,at=500ms,for=10m"
 	wait_for is_down "$B" rail0
 	local began took
-	kill -TERM "$(pgrep -P "$pid")"
 	began=$(date +%s%N)
+	kill -TERM "$(pgrep -P "$pid")"
 	wait_for has_lower_up "$B" rail0
 	took=$((($(date +%s%N) - began) / 1000000))
 	echo "up again after $took ms"

@@ -26,10 +26,18 @@ pair() {
 	wait_for grep -q 'Gb/s' "$name.client.out"
 }
 
-# shut NET: the kernel in NET sends probes of a shut window.
-shut() {
-	ip netns exec "$1" ss -Htnoi >ss.out
+# The client's kernel sends probes of a shut window.
+probes() {
+	ip netns exec "$A" ss -Htnoi >ss.out
 	grep -q 'timer:(persist' ss.out
+}
+
+# Waits for that, or prints what the connections did instead.
+shut() {
+	wait_for probes || {
+		cat ss.out
+		return 1
+	}
 }
 
 rest() {
@@ -41,7 +49,7 @@ rest() {
 	pair two --rails rail0,rail1 -D 13s
 	ip -n "$A" link set rail1 down
 	kill -STOP "${servers[@]}"
-	wait_for shut "$A" || { cat ss.out; false; }
+	shut
 	rest 11
 	kill -CONT "${servers[@]}"
 	judge_status 100 0 "${clients[0]}"
@@ -80,7 +88,7 @@ blink() {
 @test "both rails lost while the peer is stopped with its window shut: found" {
 	pair lost -D 60s
 	kill -STOP "${servers[@]}"
-	wait_for shut "$A" || { cat ss.out; false; }
+	shut
 	rest 4
 	for dev in rail0 rail1; do
 		ip netns exec "$B" nft "add table inet hole; add chain inet hole in { type filter hook input priority 0; }
